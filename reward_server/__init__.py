@@ -1,0 +1,1 @@
+"""The reward server: versioned graders behind an HTTP service."""

@@ -1,0 +1,1 @@
+"""Where grading work runs."""

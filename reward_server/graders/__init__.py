@@ -1,0 +1,1 @@
+"""Grader kinds, one file or folder each."""

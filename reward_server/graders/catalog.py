@@ -1,0 +1,56 @@
+"""The kinds that this release has, by name.
+
+Importing this module imports every kind, so it belongs into the worker's preload and into the server,
+not into a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reward_server.graders import composite, exact, format
+from reward_server.graders.base import Grader, Kind, LiveGrader, PureGrader, Spec
+
+
+class Catalog:
+    """Kinds by name; builds graders from specs.
+
+    A composite is made of graders of other kinds, so it is the catalog that completes it.
+    """
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self._kinds = {k.name: k for k in kinds}
+        self._kinds["composite"] = self._composite()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kinds
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._kinds[name]
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        return self._kinds
+
+    def build(self, spec: Spec) -> PureGrader | LiveGrader:
+        """Raises KeyError for a kind that this release lacks, ValueError for a bad config."""
+        return self._kinds[spec.kind].grader(spec)
+
+    def _composite(self) -> Kind:
+        def build(config: Any, spec: Spec) -> LiveGrader:
+            members: dict[str, Grader] = {n: self.build(s) for n, s in spec.parts.items()}
+            return composite.CompositeGrader(config, members)
+
+        return Kind(
+            name="composite",
+            summary="A weighted sum, product or gate of other graders, with costs of length.",
+            config=composite.CompositeConfig,
+            reference=Any,
+            build=build,
+            pure=False,
+            parts=lambda config: {p.name: p.grader for p in config.parts},
+        )
+
+
+CATALOG = Catalog((exact.KIND, format.KIND))

@@ -1,0 +1,1 @@
+"""Immutable grader versions: digests, golden cases, activation."""

@@ -1,0 +1,71 @@
+"""Every knob of the service, in one place.
+
+Each can be set by an environment variable with the prefix ``REWARD_``: ``REWARD_DATABASE_URL``,
+``REWARD_WORKERS`` and so on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "reward-server"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="REWARD_", env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+
+    data_dir: Path = Field(default_factory=_default_data_dir)
+    database_url: str | None = None
+    """SQLAlchemy URL. Without one: SQLite in ``data_dir``."""
+    sqlite_synchronous: Literal["full", "normal"] = "full"
+    """``full`` survives a power cut, ``normal`` only the death of the process. See docs/reference."""
+    store_timeout_s: float = Field(10.0, gt=0)
+    """How long a commit waits for a locked database before the request is answered 503."""
+    retention_days: float | None = Field(None, gt=0)
+    """Scores older than this are deleted, hourly. Without it they are kept."""
+
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
+    """Grading processes."""
+    worker_memory_mb: int = Field(1024, ge=64)
+    """Address space a worker may add to what it starts with."""
+    worker_max_items: int = Field(200_000, ge=1)
+    """A worker is replaced after so many items, so that a leak in a library stays bounded."""
+
+    max_queued_items: int = Field(16_384, ge=1)
+    """Items admitted and not yet answered; beyond that, 503 with Retry-After."""
+    max_queued_mb: int = Field(256, ge=1)
+    """The same bound in megabytes of request bodies."""
+    default_deadline_s: float = Field(60.0, gt=0)
+    max_deadline_s: float = Field(3600.0, gt=0)
+    shutdown_grace_s: float = Field(120.0, gt=0)
+    """How long a stopping server finishes what it accepted."""
+
+    max_body_mb: int = Field(64, ge=1)
+    max_items: int = Field(8192, ge=1)
+    max_completion_chars: int = Field(2_000_000, ge=1)
+    max_cases: int = Field(256, ge=0)
+    max_graders: int = Field(10_000, ge=1)
+    """Registered versions in all."""
+
+    reuse_cache_items: int = Field(20_000, ge=0)
+    """Recent gradings kept in memory, in front of the database."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "console"
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.data_dir / 'reward.db'}"
