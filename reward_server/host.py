@@ -1,0 +1,138 @@
+"""A running reward service without its HTTP face: store, registry, engine and scoring, wired.
+
+The server and the offline ``reward-server score`` are both made of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import platform
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from reward_server.engine.local import LocalEngine
+from reward_server.graders.catalog import Catalog
+from reward_server.registry.digest import environment_hash, observe, release
+from reward_server.registry.lifecycle import bring_up_to_date
+from reward_server.registry.registry import Registry
+from reward_server.scoring.service import Environment, Service
+from reward_server.settings import Settings
+from reward_server.store import migrate, scores, servers
+from reward_server.store.database import Database, StoreUnavailable
+from reward_server.store.ids import now_ms
+from reward_server.store.keys import KeyRing
+
+log = structlog.get_logger(__name__)
+
+CATALOG = "reward_server.graders.catalog:CATALOG"
+
+_REFRESH_EVERY_S = 2.0
+_RETAIN_EVERY_S = 3600.0
+_DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Host:
+    settings: Settings
+    database: Database
+    registry: Registry
+    keys: KeyRing
+    service: Service
+
+
+def open_database(settings: Settings) -> Database:
+    """The settings' database, migrated. Raises ValueError, StoreUnavailable, UnknownRevision."""
+    if settings.database_url is None:
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = Database(
+        settings.resolved_database_url,
+        synchronous=settings.sqlite_synchronous,
+        timeout_s=settings.store_timeout_s,
+    )
+    before, after = migrate.upgrade(database)
+    if before != after:
+        log.info("database migrated", from_revision=before, to_revision=after)
+    return database
+
+
+@asynccontextmanager
+async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterator[Host]:
+    """A host with its engine started, its graders up to date and its upkeep going on."""
+    database = await asyncio.to_thread(open_database, settings)
+    observed = observe()
+    digest = environment_hash(observed)
+    started = await asyncio.to_thread(
+        servers.record_start,
+        database,
+        host=platform.node(),
+        release=release(),
+        observed=observed,
+        digest=digest,
+    )
+    if started.drift:
+        log.warning("this host has changed since its last start", changed=started.drift)
+    registry = Registry(database, load_catalog(catalog), max_versions=settings.max_graders)
+    engine = LocalEngine(
+        workers=settings.workers,
+        memory_mb=settings.worker_memory_mb,
+        max_items=settings.worker_max_items,
+        catalog=catalog,
+    )
+    environment = Environment(started.environment_id, digest)
+    service = Service(settings, database, registry, engine, environment, started.node)
+    keys = KeyRing(database)
+    await asyncio.to_thread(keys.load)
+    await service.start()
+    host = Host(settings, database, registry, keys, service)
+    upkeep: list[asyncio.Task[None]] = []
+    try:
+        await bring_up_to_date(registry, service.run_cases)
+        upkeep.append(asyncio.create_task(_refresh(host)))
+        if settings.retention_days is not None:
+            upkeep.append(asyncio.create_task(_retain(host, settings.retention_days)))
+        yield host
+    finally:
+        for task in upkeep:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await service.close()
+        database.close()
+
+
+def load_catalog(path: str) -> Catalog:
+    """The catalog at ``module:attribute``."""
+    module, _, attribute = path.partition(":")
+    catalog = getattr(importlib.import_module(module), attribute)
+    assert isinstance(catalog, Catalog)
+    return catalog
+
+
+async def _refresh(host: Host) -> None:
+    """Notices what other servers on the database have registered, and keys made or revoked."""
+    while True:
+        await asyncio.sleep(_REFRESH_EVERY_S)
+        try:
+            await asyncio.to_thread(host.keys.load)
+            if await asyncio.to_thread(host.registry.stale):
+                await asyncio.to_thread(host.registry.load)
+        except StoreUnavailable as error:
+            log.warning("cannot refresh from the database", error=str(error))
+
+
+async def _retain(host: Host, days: float) -> None:
+    while True:
+        try:
+            limit = now_ms() - int(days * _DAY_MS)
+            forgotten = await asyncio.to_thread(scores.forget_before, host.database, limit)
+            if forgotten:
+                log.info("retention", deleted_scores=forgotten, older_than_days=days)
+            host.service.forget_recent()
+        except StoreUnavailable as error:
+            log.warning("retention failed; trying again later", error=str(error))
+        await asyncio.sleep(_RETAIN_EVERY_S)

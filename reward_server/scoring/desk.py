@@ -1,0 +1,292 @@
+"""The desk: the one place where views become gradings.
+
+Each ask is answered from the first of: the memory of recent gradings, an equal unit in flight, the
+database, or the grader itself (pure graders on the engine, live ones on the event loop). Parts of a
+composite come back to this same desk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from reward_server.engine.base import Engine, Finished, Work
+from reward_server.graders.base import Context, LiveGrader, PureGrader, Spec, View
+from reward_server.graders.catalog import Catalog
+from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
+from reward_server.scoring.views import narrowed, view_bytes, view_hash
+from reward_server.store.ids import IdMaker, now_ms
+from reward_server.store.reuse import GradingKey, ReuseLookup
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Grading:
+    """A verdict (or none) on one view, as it is or will be stored."""
+
+    id: int
+    key: GradingKey
+    outcome: Outcome
+    elapsed_ms: float
+    attempts: int
+    created_ms: int
+    reusable: bool
+    durable: bool = False
+    """Whether its row is committed. Whoever records a score of it stores it where it is not."""
+    parts: tuple[Grading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A version's content as the desk needs it: spec, its row, and the grader built from it."""
+
+    spec: Spec
+    spec_id: int
+    grader: PureGrader | LiveGrader
+    part_ids: dict[str, int] = field(default_factory=dict)
+    """Digest -> spec id of every part."""
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One view that somebody wants graded by ``deadline`` (``time.monotonic()``)."""
+
+    subject: Graded
+    view: View
+    data: bytes
+    key: GradingKey
+    deadline: float
+    reuse: bool
+    on_settled: Callable[[Ask], None]
+    grading: Grading | None = None
+    cached: bool = False
+    job: _Job | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A unit being graded, and who waits for it."""
+
+    waiters: list[Ask]
+    shared: bool
+    work: Work | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class Desk:
+    def __init__(
+        self,
+        engine: Engine,
+        catalog: Catalog,
+        lookup: ReuseLookup,
+        ids: IdMaker,
+        environment_id: int,
+        cache_items: int,
+    ) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._lookup = lookup
+        self._ids = ids
+        self._environment_id = environment_id
+        self._recent: OrderedDict[GradingKey, Grading] = OrderedDict()
+        self._cache_items = cache_items
+        self._in_flight: dict[GradingKey, _Job] = {}
+
+    def ask(
+        self,
+        subject: Graded,
+        view: View,
+        deadline: float,
+        reuse: bool,
+        on_settled: Callable[[Ask], None],
+    ) -> Ask:
+        """Prepares an ask. Raises ValueError for a view that is not JSON (NaN, infinities)."""
+        data = view_bytes(view, subject.grader.reads)
+        key = GradingKey(subject.spec_id, self._environment_id, view_hash(data))
+        deterministic = self._catalog[subject.spec.kind].deterministic
+        return Ask(subject, view, data, key, deadline, reuse and deterministic, on_settled)
+
+    async def put(self, asks: list[Ask]) -> None:
+        """Takes asks in; each is settled later, or within this call."""
+        unknown = []
+        for ask in asks:
+            if not ask.reuse:
+                self._start([ask], shared=False)
+            elif not self._answer_from_memory(ask):
+                unknown.append(ask)
+        if not unknown:
+            return
+        found = await self._lookup.find([a.key for a in unknown])
+        for ask in unknown:
+            if stored := found.get(ask.key):
+                grading = Grading(
+                    stored.id, ask.key, stored.outcome, stored.elapsed_ms, 1, 0, True, durable=True
+                )
+                self._remember(grading)
+                _settle(ask, grading, cached=True)
+            elif not self._answer_from_memory(ask):
+                self._start([ask], shared=True)
+
+    def withdraw(self, asks: list[Ask]) -> None:
+        """Nobody waits for these any more; what has not started and nobody else wants is dropped."""
+        for ask in asks:
+            job = ask.job
+            if job is None or ask.grading is not None:
+                continue
+            ask.job = None
+            job.waiters.remove(ask)
+            if not job.waiters:
+                if job.shared and self._in_flight.get(ask.key) is job:
+                    del self._in_flight[ask.key]
+                if job.work is not None:
+                    job.work.cancelled = True
+                if job.task is not None:
+                    job.task.cancel()
+
+    def unscored(self, ask: Ask, outcome: Unscored) -> None:
+        """Settles an ask without grading it."""
+        grading = self._grading(ask.key, outcome, 0.0, 0)
+        _settle(ask, grading, cached=False)
+
+    def forget(self) -> None:
+        """Drops the memory of recent gradings, whose rows may be gone."""
+        self._recent.clear()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def _answer_from_memory(self, ask: Ask) -> bool:
+        if recent := self._recent.get(ask.key):
+            self._recent.move_to_end(ask.key)
+            _settle(ask, recent, cached=True)
+            return True
+        if job := self._in_flight.get(ask.key):
+            ask.job, ask.cached = job, True
+            job.waiters.append(ask)
+            if job.work is not None:
+                job.work.start_by = max(job.work.start_by, self._start_by(ask))
+            return True
+        return False
+
+    def _start(self, asks: list[Ask], *, shared: bool) -> None:
+        first = asks[0]
+        job = _Job(asks, shared)
+        for ask in asks:
+            ask.job = job
+        if shared:
+            self._in_flight[first.key] = job
+        grader = first.subject.grader
+        if isinstance(grader, PureGrader):
+            job.work = Work(
+                first.subject.spec,
+                first.data,
+                self._catalog[first.subject.spec.kind].budget,
+                max(self._start_by(a) for a in asks),
+                lambda finished: self._finished(job, finished),
+            )
+            self._engine.submit(job.work)
+        else:
+            job.task = asyncio.get_running_loop().create_task(self._run_live(job, grader, first))
+
+    def _start_by(self, ask: Ask) -> float:
+        """A unit starts only if the time left to the deadline covers its full budget."""
+        return ask.deadline - self._catalog[ask.subject.spec.kind].budget.cpu_s
+
+    async def _run_live(self, job: _Job, grader: LiveGrader, ask: Ask) -> None:
+        context = _Context(self, ask)
+        started = time.monotonic()
+        try:
+            outcome = await grader.grade_live(ask.view, context)
+        except CannotScore as error:
+            outcome = Unscored(error.kind, error.detail)
+        except Exception as error:
+            log.exception("a live grader failed", kind=ask.subject.spec.kind)
+            outcome = Unscored(FailureKind.GRADER_ERROR, f"{type(error).__name__}: {error}"[:500])
+        elapsed_ms = (time.monotonic() - started) * 1e3
+        self._finished(job, Finished(outcome, elapsed_ms, 1), tuple(context.gradings))
+
+    def _finished(self, job: _Job, finished: Finished, parts: tuple[Grading, ...] = ()) -> None:
+        first = job.waiters[0]
+        if job.shared and self._in_flight.get(first.key) is job:
+            del self._in_flight[first.key]
+        waiters = job.waiters
+        if _too_late(finished.outcome):
+            # It was started for somebody in a hurry; who has time left asks again.
+            now = time.monotonic()
+            patient = [a for a in waiters if self._start_by(a) > now]
+            waiters = [a for a in waiters if a not in patient]
+            if patient:
+                self._start(patient, shared=job.shared)
+            if not waiters:
+                return
+        grading = self._grading(first.key, finished.outcome, finished.elapsed_ms, finished.attempts)
+        grading.parts = parts
+        grading.reusable = grading.reusable and self._catalog[first.subject.spec.kind].deterministic
+        if grading.reusable and job.shared:
+            self._remember(grading)
+        for ask in waiters:
+            _settle(ask, grading, cached=ask.cached)
+
+    def _grading(
+        self, key: GradingKey, outcome: Outcome, elapsed_ms: float, attempts: int
+    ) -> Grading:
+        reusable = isinstance(outcome, Scored) and outcome.basis is Basis.VERDICT
+        return Grading(self._ids.next(), key, outcome, elapsed_ms, attempts, now_ms(), reusable)
+
+    def _remember(self, grading: Grading) -> None:
+        if not self._cache_items:
+            return
+        self._recent[grading.key] = grading
+        if len(self._recent) > self._cache_items:
+            self._recent.popitem(last=False)
+
+
+class _Context(Context):
+    """What a live grader may touch."""
+
+    def __init__(self, desk: Desk, ask: Ask) -> None:
+        self._desk = desk
+        self._ask = ask
+        self.gradings: list[Grading] = []
+
+    async def part(self, name: str, view: View) -> Outcome:
+        subject = self._ask.subject
+        spec = subject.spec.parts[name]
+        grader = self._desk._catalog.build(spec)
+        part = Graded(spec, subject.part_ids[spec.digest], grader, subject.part_ids)
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_settled(ask: Ask) -> None:
+            if not settled.done():
+                settled.set_result(None)
+
+        ask = self._desk.ask(
+            part, narrowed(view, grader.reads), self._ask.deadline, self._ask.reuse, on_settled
+        )
+        try:
+            await self._desk.put([ask])
+            await settled
+        except asyncio.CancelledError:
+            self._desk.withdraw([ask])
+            raise
+        assert ask.grading is not None
+        self.gradings.append(ask.grading)
+        return ask.grading.outcome
+
+
+def _settle(ask: Ask, grading: Grading, *, cached: bool) -> None:
+    ask.grading = grading
+    ask.cached = cached
+    ask.job = None
+    ask.on_settled(ask)
+
+
+def _too_late(outcome: Outcome) -> bool:
+    return isinstance(outcome, Unscored) and outcome.kind is FailureKind.DEADLINE_EXCEEDED

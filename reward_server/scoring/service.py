@@ -1,0 +1,392 @@
+"""The one path of a completion: resolve → reuse → dispatch → record.
+
+``score`` grades a request and returns once its scores are durable; ``stream`` gives each as it is ready;
+``run_cases`` grades golden cases without storing anything. Re-scoring, shadows and composites use the
+same desk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from reward_server.engine.base import Engine
+from reward_server.graders.base import Field
+from reward_server.outcome import FailureKind, Scored, Unscored
+from reward_server.problems import Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
+from reward_server.registry.lifecycle import result_of_case
+from reward_server.registry.registry import Draft, Registry, Version
+from reward_server.schema import Case, CaseResult, Item, ScoreRequest
+from reward_server.scoring.admission import Admission
+from reward_server.scoring.desk import Ask, Desk, Graded
+from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash
+from reward_server.scoring.metrics import Metrics
+from reward_server.scoring.record import Reply, Unit, mark_durable, reply, submission
+from reward_server.scoring.views import payload, problem_with, view_of
+from reward_server.settings import Settings
+from reward_server.store import runs
+from reward_server.store.codec import to_json
+from reward_server.store.database import Database, StoreUnavailable
+from reward_server.store.group_commit import GroupCommit, Submission
+from reward_server.store.ids import IdMaker, now_ms
+from reward_server.store.reuse import ReuseLookup
+
+log = structlog.get_logger(__name__)
+
+_MAX_KNOWN_RUNS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What was observed where this server grades."""
+
+    id: int
+    hash: str
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The units of a request, and a signal for each that is settled."""
+
+    units: list[Unit]
+    deadline: float
+    run_id: int | None = None
+    settled: int = 0
+    changed: asyncio.Event | None = None
+
+    def on_settled(self, ask: Ask) -> None:
+        self.settled += 1
+        if self.changed is not None:
+            self.changed.set()
+
+
+class Service:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        registry: Registry,
+        engine: Engine,
+        environment: Environment,
+        node: int,
+    ) -> None:
+        self.settings = settings
+        self.database = database
+        self.registry = registry
+        self.engine = engine
+        self.environment = environment
+        self.metrics = Metrics()
+        self.admission = Admission(
+            settings.max_queued_items, settings.max_queued_mb << 20, lambda: engine.items_per_s
+        )
+        self._ids = IdMaker(node)
+        self._commit = GroupCommit(database)
+        self._lookup = ReuseLookup(database)
+        self._desk = Desk(
+            engine,
+            registry.catalog,
+            self._lookup,
+            self._ids,
+            environment.id,
+            settings.reuse_cache_items,
+        )
+        self._idempotent = IdempotentRequests(database)
+        self._runs: OrderedDict[str, runs.Run] = OrderedDict()
+
+    async def start(self) -> None:
+        self._commit.start()
+        self._lookup.start()
+        await self.engine.start()
+
+    async def close(self) -> None:
+        """Ends after everything that was accepted is stored; requests must have ended before."""
+        await self.engine.close()
+        await self._lookup.close()
+        await self._commit.close()
+
+    def forget_recent(self) -> None:
+        """Drops gradings kept in memory: retention may have deleted their rows."""
+        self._desk.forget()
+
+    # ── scoring ──────────────────────────────────────────────────────────────────────────────────
+
+    async def score(self, request: ScoreRequest, size: int = 0) -> list[Reply]:
+        """Grades and stores every item; replies in request order.
+
+        ``size`` is the request's bytes, for admission. Raises Refused (nothing was graded), or
+        Unavailable where the store is in trouble (nothing was stored).
+        """
+        if request.idempotency_key is None:
+            return await self._score(request, size, Remembered({}))
+        return await self._idempotent.once(
+            request.idempotency_key,
+            body_hash(request),
+            lambda remembered: self._score(request, size, remembered),
+        )
+
+    async def _score(
+        self, request: ScoreRequest, size: int, remembered: Remembered
+    ) -> list[Reply]:
+        batch = await self._batch(request, remembered.replies)
+        with self.admission.admitted(len(batch.units), size):
+            await self._grade(batch, request)
+            fresh = await self._record(batch.units, request, batch.run_id, remembered.replies)
+        return [*sorted([*fresh, *remembered.replies.values()], key=lambda r: r["index"])]
+
+    async def stream(self, request: ScoreRequest, size: int = 0) -> AsyncIterator[list[Reply]]:
+        """Like ``score``, but gives replies as they become durable, in the order they do."""
+        if request.idempotency_key is not None:
+            yield await self.score(request, size)
+            return
+        batch = await self._batch(request, {})
+        with self.admission.admitted(len(batch.units), size):
+            batch.changed = asyncio.Event()
+            put = asyncio.ensure_future(self._put(batch))
+            waiting = list(batch.units)
+            try:
+                while waiting:
+                    await batch.changed.wait()
+                    batch.changed.clear()
+                    done = [u for u in waiting if u.ask.grading is not None]
+                    waiting = [u for u in waiting if u.ask.grading is None]
+                    if done:
+                        yield await self._record(done, request, batch.run_id, {})
+                await put
+            finally:
+                put.cancel()
+                self._desk.withdraw([u.ask for u in waiting])
+
+    async def run_cases(self, draft: Draft, cases: list[Case]) -> list[CaseResult]:
+        """Grades golden cases with a draft; stores nothing."""
+        grader = self.registry.catalog.build(draft.spec)
+        version = Version(
+            id=0, name="", number=0, spec_id=0, spec=draft.spec, description=None, cases=[],
+            note=None, origin="", created_ms=0, ingredients={}, release="", grader=grader,
+            part_specs=dict.fromkeys(_all_digests(draft), 0),
+        )  # fmt: skip
+        items = [
+            Item(**{k: getattr(c, k) for k in c.model_fields_set if k != "expect"}) for c in cases
+        ]
+        self._refuse_bad_items(items, [version] * len(items), "cases")
+        batch = _Batch([], time.monotonic() + self.settings.default_deadline_s)
+        for index, item in enumerate(items):
+            batch.units.append(self._unit(index, item, version, batch, reuse=False, where="cases"))
+        await self._grade(batch, None)
+        results = []
+        for unit, case in zip(batch.units, cases, strict=True):
+            grading = unit.ask.grading
+            assert grading is not None
+            outcome = grading.outcome
+            scored = isinstance(outcome, Scored)
+            result = CaseResult(
+                index=unit.index,
+                passed=False,
+                status="scored" if scored else "unscored",
+                reward=outcome.reward if isinstance(outcome, Scored) else None,
+                detail=outcome.detail if isinstance(outcome, Unscored) else None,
+            )
+            results.append(result_of_case(case, result))
+        return results
+
+    # ── the steps ────────────────────────────────────────────────────────────────────────────────
+
+    async def _batch(self, request: ScoreRequest, have: Mapping[int, Reply]) -> _Batch:
+        """Resolves and checks every item before any is graded. Raises Refused."""
+        if len(request.items) > self.settings.max_items:
+            raise Invalid.field(
+                "items", f"{len(request.items)} items; the limit is {self.settings.max_items}"
+            )
+        run_id, versions = await self._resolve(request)
+        self._refuse_bad_items(request.items, versions, "items")
+        asked_s = request.deadline_s or self.settings.default_deadline_s
+        deadline = time.monotonic() + min(asked_s, self.settings.max_deadline_s)
+        batch = _Batch([], deadline, run_id)
+        reuse = request.reuse == "auto"
+        for index, (item, version) in enumerate(zip(request.items, versions, strict=True)):
+            if index not in have:
+                batch.units.append(self._unit(index, item, version, batch, reuse=reuse))
+        return batch
+
+    def _unit(
+        self,
+        index: int,
+        item: Item,
+        version: Version,
+        batch: _Batch,
+        *,
+        reuse: bool,
+        where: str = "items",
+    ) -> Unit:
+        assert version.grader is not None
+        subject = Graded(version.spec, version.spec_id, version.grader, dict(version.part_specs))
+        try:
+            stored = payload(item)
+            view = view_of(item, version.grader.reads)
+            ask = self._desk.ask(subject, view, batch.deadline, reuse, batch.on_settled)
+        except (ValueError, RecursionError) as error:
+            field = _not_finite(item)
+            raise Invalid.field(f"{where}.{index}.{field}", f"not JSON: {error}", index) from None
+        return Unit(index, item, version, stored, ask)
+
+    def _refuse_bad_items(self, items: list[Item], versions: list[Version], where: str) -> None:
+        errors: list[FieldError] = []
+        for index, (item, version) in enumerate(zip(items, versions, strict=True)):
+            problem = problem_with(item, index, self.settings.max_completion_chars)
+            problem = problem or _problem_for(version, item, index, where)
+            if problem is not None:
+                errors.append(problem)
+        if errors:
+            raise Invalid.of(errors)
+
+    async def _resolve(self, request: ScoreRequest) -> tuple[int | None, list[Version]]:
+        """The version of each item: pinned, pinned by the run, or active."""
+        default = request.grader
+        refs: dict[str, int] = {}
+        for index, item in enumerate(request.items):
+            ref = item.grader or default
+            if ref is None:
+                problem = "name a grader here or in the request's own 'grader'"
+                raise Invalid.field(f"items.{index}.grader", problem, index)
+            refs.setdefault(ref, index)
+        run = None
+        if request.run is not None:
+            run = await self._pinned(request.run, [r for r in refs if "@" not in r])
+        found: dict[str, Version] = {}
+        for ref, index in refs.items():
+            try:
+                pinned = None if run is None else run.pins.get(ref)
+                if pinned is None:
+                    found[ref] = self.registry.resolve(ref)
+                else:
+                    version = self.registry.by_id(pinned)
+                    if version is None:  # another server minted it a moment ago
+                        await asyncio.to_thread(self.registry.load)
+                        version = self.registry.by_id(pinned)
+                    if version is None:
+                        raise NotFound(f"the run's version of {ref!r} is not in the database")
+                    found[ref] = self.registry.runnable(version)
+            except (NotFound, Conflict) as error:
+                field = "grader" if request.items[index].grader is None else f"items.{index}.grader"
+                error.errors = (FieldError(field, error.detail, index),)
+                raise
+        return (run.id if run else None), [found[i.grader or default or ""] for i in request.items]
+
+    async def _pinned(self, name: str, graders: list[str]) -> runs.Run:
+        """The run, with these names pinned."""
+        known = self._runs.get(name)
+        if known is not None and all(g in known.pins for g in graders):
+            self._runs.move_to_end(name)
+            return known
+        active = {g: self.registry.resolve(g).id for g in graders if not known or g not in known.pins}
+        try:
+            run = await asyncio.to_thread(runs.pin, self.database, name, active)
+        except StoreUnavailable as error:
+            raise self._store_trouble(error) from error
+        self.remember_run(run)
+        return run
+
+    def remember_run(self, run: runs.Run) -> None:
+        self._runs[run.name] = run
+        if len(self._runs) > _MAX_KNOWN_RUNS:
+            self._runs.popitem(last=False)
+
+    async def _grade(self, batch: _Batch, request: ScoreRequest | None) -> None:
+        """Settles every unit; if this is cancelled, withdraws what is not settled."""
+        batch.changed = asyncio.Event()
+        try:
+            await self._put(batch)
+            while batch.settled < len(batch.units):
+                await batch.changed.wait()
+                batch.changed.clear()
+        except BaseException:
+            self._desk.withdraw([u.ask for u in batch.units])
+            raise
+
+    async def _put(self, batch: _Batch) -> None:
+        asks = []
+        for unit in batch.units:
+            if unit.item.finish_reason == "tool_error":
+                problem = "the rollout's environment failed (finish_reason tool_error)"
+                self._desk.unscored(unit.ask, Unscored(FailureKind.ENVIRONMENT_ERROR, problem))
+            else:
+                asks.append(unit.ask)
+        await self._desk.put(asks)
+
+    async def _record(
+        self,
+        units: list[Unit],
+        request: ScoreRequest,
+        run_id: int | None,
+        have: Mapping[int, Reply],
+    ) -> list[Reply]:
+        """Stores the units' scores; returns their replies once they are durable."""
+        rows = submission(units, request, run_id, self._ids)
+        if request.idempotency_key is not None:
+            rows.idempotency = self._idempotency_row(request, units, have)
+        if units or rows.idempotency:
+            await self._store(rows)
+        mark_durable(units)
+        self.metrics.scored(units)
+        return [reply(unit, self.environment.hash) for unit in units]
+
+    async def _store(self, rows: Submission) -> None:
+        try:
+            # Shielded: a client that leaves now must not make half-known rows.
+            await asyncio.shield(self._commit.store(rows))
+        except StoreUnavailable as error:
+            raise self._store_trouble(error) from error
+
+    def _idempotency_row(
+        self, request: ScoreRequest, units: list[Unit], have: Mapping[int, Reply]
+    ) -> tuple[str, bytes, bytes, int] | None:
+        if not units:
+            return None  # everything was remembered already
+        ids = {u.index: u.score_id for u in units} | {i: int(r["score_id"]) for i, r in have.items()}
+        ordered = [ids[i] for i in range(len(request.items))]
+        assert request.idempotency_key is not None
+        return (request.idempotency_key, body_hash(request), to_json(ordered), now_ms())
+
+    def _store_trouble(self, error: StoreUnavailable) -> Refused:
+        self.metrics.store_failed()
+        log.error("the store is unavailable", error=str(error))
+        return Unavailable(f"the store is unavailable ({error}); nothing was stored", 2)
+
+
+def _problem_for(version: Version, item: Item, index: int, where: str) -> FieldError | None:
+    """What the item lacks for its grader, or None."""
+    grader = version.grader
+    assert grader is not None
+    for field in grader.requires:
+        if getattr(item, field.value) is None and not (
+            field is Field.REFERENCE and "reference" in item.model_fields_set
+        ):
+            problem = f"grader {version.label} needs {field.value}" if version.name else "needed"
+            return FieldError(f"{where}.{index}.{field.value}", problem, index)
+    if Field.REFERENCE in grader.reads and (problem := grader.reference_problem(item.reference)):
+        return FieldError(f"{where}.{index}.reference", f"must be {problem}", index)
+    return None
+
+
+def _not_finite(item: Item) -> str:
+    """Which field of an item is not JSON."""
+    for field in ("reference", "metadata"):
+        try:
+            to_json(getattr(item, field))
+        except (ValueError, RecursionError):
+            return field
+    return "completion"
+
+
+def _all_digests(draft: Draft) -> set[str]:
+    found: set[str] = set()
+    todo = list(draft.spec.parts.values())
+    while todo:
+        part = todo.pop()
+        found.add(part.digest)
+        todo.extend(part.parts.values())
+    return found
