@@ -61,7 +61,16 @@ async def _http(request: Request, error: Exception) -> Response:
     return problem(refused)
 
 
+def response_to(request: Request, error: Exception) -> Response:
+    """The problem that an exception is, for a caller outside of FastAPI's own handling."""
+    return problem(error) if isinstance(error, Refused) else _internal(request, error)
+
+
 async def _unexpected(request: Request, error: Exception) -> Response:
+    return _internal(request, error)
+
+
+def _internal(request: Request, error: Exception) -> Response:
     log.exception("unexpected error", path=request.url.path, exc_info=error)
     refused = Refused("an unexpected error; the server's log has it")
     refused.status, refused.slug, refused.title = 500, "internal-error", "Internal error"

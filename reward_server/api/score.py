@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
+import orjson
 import structlog
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -149,4 +150,4 @@ def _wants_lines(request: Request) -> bool:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return orjson.dumps(value)

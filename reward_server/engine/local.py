@@ -43,8 +43,9 @@ import structlog
 
 from reward_server.engine import zygote
 from reward_server.engine.base import Finished, Work
-from reward_server.engine.wire import FrameBuffer, Garbled, frame, pack_spec, unpack, unpack_outcome
+from reward_server.engine.wire import MAX_FRAME, pack_spec, unpack_outcome
 from reward_server.engine.worker import PROGRESS_BYTES
+from reward_server.frames import FrameBuffer, Garbled, frame, unpack
 from reward_server.outcome import FailureKind, Outcome, Unscored, spent
 
 log = structlog.get_logger(__name__)
@@ -53,6 +54,7 @@ MAX_LOST = 5
 MAX_CHUNK = 256
 MAX_CHUNK_BYTES = 8 << 20
 _TARGET_CHUNK_S = 0.010
+_LEAST_CHUNK_S = 0.001
 _UNKNOWN_ITEM_S = 0.0005
 _WATCH_EVERY_S = 0.05
 _SWEEP_EVERY_S = 0.25
@@ -79,7 +81,7 @@ class _Slot:
     page: memoryview
     transport: asyncio.Transport | None = None
     pid: int = 0
-    frames: FrameBuffer = field(default_factory=FrameBuffer)
+    frames: FrameBuffer = field(default_factory=lambda: FrameBuffer(MAX_FRAME))
     chunk_number: int = 0
     chunk: list[Work | None] | None = None
     """The works in hand; one that is settled becomes None."""
@@ -377,11 +379,14 @@ class LocalEngine:
         share = math.ceil(len(self._queue) / self._wanted)
         chunk: list[Work] = []
         cost_s, size = 0.0, 0
-        while len(chunk) < min(share, self._max_chunk) and (work := self._next(self._queue)):
+        while len(chunk) < self._max_chunk and (work := self._next(self._queue)):
             chunk.append(work)
             cost_s += self._cost_s.get(work.spec.digest, _UNKNOWN_ITEM_S)
             size += len(work.view)
             if cost_s >= _TARGET_CHUNK_S or size >= MAX_CHUNK_BYTES:
+                break
+            # Shared fairly, but not cut into pieces that cost more to send than to grade.
+            if len(chunk) >= share and cost_s >= _LEAST_CHUNK_S:
                 break
         return chunk
 

@@ -1,4 +1,4 @@
-"""How the server and its workers talk: length-prefixed msgpack over a socket, plain data only.
+"""What the server and its workers say to each other, in frames of plain data (``frames.py``).
 
 Workers parse hostile text, so nothing that comes from one is trusted: no pickle, capped frames, and
 every field of a result is checked before it becomes an outcome.
@@ -7,58 +7,18 @@ every field of a result is checked before it becomes an outcome.
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import msgpack
 
+from reward_server.frames import Garbled, unpack
 from reward_server.graders.base import Digest, Spec
 from reward_server.outcome import Basis, FailureKind, Outcome, Scored, StepReward, Unscored
 
 MAX_FRAME = 64 << 20
-"""Bytes of one frame; a worker that sends more is killed."""
+"""Bytes of one answer; a worker that sends more is killed."""
 MAX_RAW = 256 << 10
 """Bytes of one packed outcome; a larger ``raw`` is replaced by a note."""
-
-HEADER = struct.Struct("<I")
-
-
-class Garbled(Exception):
-    """A frame from a worker that is not what a worker sends."""
-
-
-def frame(message: Any) -> bytes:
-    body: bytes = msgpack.packb(message, use_bin_type=True)
-    return HEADER.pack(len(body)) + body
-
-
-def unpack(body: bytes) -> Any:
-    try:
-        return msgpack.unpackb(body, raw=False, strict_map_key=True)
-    except Exception as error:  # msgpack raises many kinds, ValueError and its own among them
-        raise Garbled(f"{type(error).__name__}: {error}") from None
-
-
-class FrameBuffer:
-    """Cuts a byte stream into frames. Raises Garbled for a frame over the cap."""
-
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
-        self._buffer = bytearray()
-        self._max = max_frame
-
-    def feed(self, data: bytes) -> list[bytes]:
-        self._buffer += data
-        frames = []
-        while len(self._buffer) >= HEADER.size:
-            (size,) = HEADER.unpack_from(self._buffer)
-            if size > self._max:
-                raise Garbled(f"a frame of {size} bytes")
-            end = HEADER.size + size
-            if len(self._buffer) < end:
-                break
-            frames.append(bytes(self._buffer[HEADER.size : end]))
-            del self._buffer[:end]
-        return frames
 
 
 def pack_spec(spec: Spec) -> list[Any]:

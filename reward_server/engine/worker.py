@@ -24,7 +24,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from reward_server.engine.wire import HEADER, frame, pack_outcome, unpack, unpack_spec
+from reward_server.engine.wire import pack_outcome, unpack_spec
+from reward_server.frames import HEADER, frame, unpack
 from reward_server.graders.base import PureGrader, Spec, View
 from reward_server.graders.catalog import Catalog
 from reward_server.outcome import CannotScore, FailureKind, Outcome, Unscored, spent

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import structlog
 
@@ -21,9 +22,12 @@ from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
 from reward_server.scoring.views import narrowed, view_bytes, view_hash
 from reward_server.store.ids import IdMaker, now_ms
-from reward_server.store.reuse import GradingKey, ReuseLookup
+from reward_server.store.codec import outcome_columns, outcome_of
+from reward_server.store.hot import GradingKey, HotStore
 
 log = structlog.get_logger(__name__)
+
+_MAX_FRESH = 16_384
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +44,18 @@ class Grading:
     durable: bool = False
     """Whether its row is committed. Whoever records a score of it stores it where it is not."""
     parts: tuple[Grading, ...] = ()
+    columns: tuple[Any, ...] = ()
+    """Its outcome as the store has it, once that was computed."""
+
+    def as_columns(self) -> tuple[Any, ...]:
+        if not self.columns:
+            self.columns = outcome_columns(self.outcome)
+        return self.columns
+
+
+_Memory = tuple[int, float, tuple[Any, ...]]
+"""(id, elapsed_ms, columns) of a stored grading. Only atoms, which the garbage collector does not walk:
+tens of thousands of nested results would make its full collections stall every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +100,19 @@ class Desk:
         self,
         engine: Engine,
         catalog: Catalog,
-        lookup: ReuseLookup,
+        store: HotStore,
         ids: IdMaker,
         environment_id: int,
         cache_items: int,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
-        self._lookup = lookup
+        self._store = store
         self._ids = ids
         self._environment_id = environment_id
-        self._recent: OrderedDict[GradingKey, Grading] = OrderedDict()
+        self._recent: OrderedDict[GradingKey, _Memory] = OrderedDict()
+        self._fresh: OrderedDict[GradingKey, Grading] = OrderedDict()
+        """Graded and not yet stored, so not yet found by a look-up."""
         self._cache_items = cache_items
         self._in_flight: dict[GradingKey, _Job] = {}
 
@@ -122,13 +140,12 @@ class Desk:
                 unknown.append(ask)
         if not unknown:
             return
-        found = await self._lookup.find([a.key for a in unknown])
+        found = await self._store.find([a.key for a in unknown])
         for ask in unknown:
             if stored := found.get(ask.key):
                 grading = Grading(
                     stored.id, ask.key, stored.outcome, stored.elapsed_ms, 1, 0, True, durable=True
                 )
-                self._remember(grading)
                 _settle(ask, grading, cached=True)
             elif not self._answer_from_memory(ask):
                 self._start([ask], shared=True)
@@ -158,6 +175,15 @@ class Desk:
         """Drops the memory of recent gradings, whose rows may be gone."""
         self._recent.clear()
 
+    def stored(self, gradings: Iterable[Grading]) -> None:
+        """These gradings are committed; from now on equal items are answered from memory."""
+        for grading in gradings:
+            grading.durable = True
+            if self._fresh.pop(grading.key, None) is not None and self._cache_items:
+                self._recent[grading.key] = (grading.id, grading.elapsed_ms, grading.as_columns())
+                if len(self._recent) > self._cache_items:
+                    self._recent.popitem(last=False)
+
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
@@ -165,7 +191,14 @@ class Desk:
     def _answer_from_memory(self, ask: Ask) -> bool:
         if recent := self._recent.get(ask.key):
             self._recent.move_to_end(ask.key)
-            _settle(ask, recent, cached=True)
+            number, elapsed_ms, columns = recent
+            outcome = outcome_of(*columns)
+            grading = Grading(number, ask.key, outcome, elapsed_ms, 1, 0, True, durable=True)
+            grading.columns = columns
+            _settle(ask, grading, cached=True)
+            return True
+        if fresh := self._fresh.get(ask.key):
+            _settle(ask, fresh, cached=True)
             return True
         if job := self._in_flight.get(ask.key):
             ask.job, ask.cached = job, True
@@ -182,18 +215,19 @@ class Desk:
             ask.job = job
         if shared:
             self._in_flight[first.key] = job
-        grader = first.subject.grader
-        if isinstance(grader, PureGrader):
+        kind = self._catalog[first.subject.spec.kind]
+        if kind.pure:
             job.work = Work(
                 first.subject.spec,
                 first.data,
-                self._catalog[first.subject.spec.kind].budget,
+                kind.budget,
                 max(self._start_by(a) for a in asks),
                 lambda finished: self._finished(job, finished),
             )
             self._engine.submit(job.work)
         else:
-            job.task = asyncio.get_running_loop().create_task(self._run_live(job, grader, first))
+            live = cast(LiveGrader, first.subject.grader)
+            job.task = asyncio.get_running_loop().create_task(self._run_live(job, live, first))
 
     def _start_by(self, ask: Ask) -> float:
         """A unit starts only if the time left to the deadline covers its full budget."""
@@ -230,7 +264,9 @@ class Desk:
         grading.parts = parts
         grading.reusable = grading.reusable and self._catalog[first.subject.spec.kind].deterministic
         if grading.reusable and job.shared:
-            self._remember(grading)
+            self._fresh[grading.key] = grading
+            if len(self._fresh) > _MAX_FRESH:  # those whose request never stored them
+                self._fresh.popitem(last=False)
         for ask in waiters:
             _settle(ask, grading, cached=ask.cached)
 
@@ -239,13 +275,6 @@ class Desk:
     ) -> Grading:
         reusable = isinstance(outcome, Scored) and outcome.basis is Basis.VERDICT
         return Grading(self._ids.next(), key, outcome, elapsed_ms, attempts, now_ms(), reusable)
-
-    def _remember(self, grading: Grading) -> None:
-        if not self._cache_items:
-            return
-        self._recent[grading.key] = grading
-        if len(self._recent) > self._cache_items:
-            self._recent.popitem(last=False)
 
 
 class _Context(Context):

@@ -11,8 +11,8 @@ from reward_server.outcome import Scored
 from reward_server.registry.registry import Version
 from reward_server.schema import Item, ScoreRequest, StoredScore
 from reward_server.scoring.desk import Ask, Grading
-from reward_server.store.codec import outcome_columns, steps_json
-from reward_server.store.group_commit import Submission
+from reward_server.store.codec import steps_json
+from reward_server.store.hot import Submission
 from reward_server.store.ids import IdMaker, now_ms
 
 Reply = dict[str, Any]
@@ -67,10 +67,9 @@ def submission(
     return result
 
 
-def mark_durable(units: list[Unit]) -> None:
-    gradings = [u.ask.grading for u in units if u.ask.grading is not None]
-    for grading in _with_parts(gradings):
-        grading.durable = True
+def gradings_of(units: list[Unit]) -> Iterable[Grading]:
+    """Every grading that the units rest on, parts of composites too."""
+    return _with_parts(u.ask.grading for u in units if u.ask.grading is not None)
 
 
 def reply(unit: Unit, environment: str) -> Reply:
@@ -155,7 +154,7 @@ def _row(grading: Grading) -> tuple[Any, ...]:
         key.environment_id,
         key.view_hash,
         int(grading.reusable),
-        *outcome_columns(grading.outcome),
+        *grading.as_columns(),
         grading.elapsed_ms,
         grading.attempts,
         grading.created_ms,

@@ -26,15 +26,14 @@ from reward_server.scoring.admission import Admission
 from reward_server.scoring.desk import Ask, Desk, Graded
 from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash
 from reward_server.scoring.metrics import Metrics
-from reward_server.scoring.record import Reply, Unit, mark_durable, reply, submission
+from reward_server.scoring.record import Reply, Unit, gradings_of, reply, submission
 from reward_server.scoring.views import payload, problem_with, view_of
 from reward_server.settings import Settings
 from reward_server.store import runs
 from reward_server.store.codec import to_json
 from reward_server.store.database import Database, StoreUnavailable
-from reward_server.store.group_commit import GroupCommit, Submission
+from reward_server.store.hot import HotStore, Submission
 from reward_server.store.ids import IdMaker, now_ms
-from reward_server.store.reuse import ReuseLookup
 
 log = structlog.get_logger(__name__)
 
@@ -85,12 +84,15 @@ class Service:
             settings.max_queued_items, settings.max_queued_mb << 20, lambda: engine.items_per_s
         )
         self._ids = IdMaker(node)
-        self._commit = GroupCommit(database)
-        self._lookup = ReuseLookup(database)
+        self._hot = HotStore(
+            settings.resolved_database_url,
+            synchronous=settings.sqlite_synchronous,
+            timeout_s=settings.store_timeout_s,
+        )
         self._desk = Desk(
             engine,
             registry.catalog,
-            self._lookup,
+            self._hot,
             self._ids,
             environment.id,
             settings.reuse_cache_items,
@@ -99,15 +101,13 @@ class Service:
         self._runs: OrderedDict[str, runs.Run] = OrderedDict()
 
     async def start(self) -> None:
-        self._commit.start()
-        self._lookup.start()
+        await self._hot.start()
         await self.engine.start()
 
     async def close(self) -> None:
         """Ends after everything that was accepted is stored; requests must have ended before."""
         await self.engine.close()
-        await self._lookup.close()
-        await self._commit.close()
+        await self._hot.close()
 
     def forget_recent(self) -> None:
         """Drops gradings kept in memory: retention may have deleted their rows."""
@@ -330,14 +330,14 @@ class Service:
             rows.idempotency = self._idempotency_row(request, units, have)
         if units or rows.idempotency:
             await self._store(rows)
-        mark_durable(units)
+        self._desk.stored(gradings_of(units))
         self.metrics.scored(units)
         return [reply(unit, self.environment.hash) for unit in units]
 
     async def _store(self, rows: Submission) -> None:
         try:
             # Shielded: a client that leaves now must not make half-known rows.
-            await asyncio.shield(self._commit.store(rows))
+            await asyncio.shield(self._hot.store(rows))
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
 

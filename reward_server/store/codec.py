@@ -20,7 +20,12 @@ class StoredGrading:
 
 def to_json(value: Any) -> bytes:
     """JSON bytes. Raises ValueError for NaN and infinities, which no row may hold."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _encode(value).encode()
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+).encode
 
 
 def outcome_columns(outcome: Outcome) -> tuple[Any, ...]:
@@ -41,20 +46,26 @@ def outcome_columns(outcome: Outcome) -> tuple[Any, ...]:
 
 def grading_of(row: Any) -> StoredGrading:
     """A grading from a row with the columns of ``gradings``."""
-    result = json.loads(row.result)
-    outcome: Outcome
-    if row.failure is not None:
-        outcome = Unscored(FailureKind(row.failure), bytes(row.detail).decode(), result["raw"])
-    else:
-        steps = result["step_rewards"]
-        outcome = Scored(
-            row.reward,
-            result["components"],
-            None if steps is None else tuple(StepReward(**s) for s in steps),
-            result["raw"],
-            Basis(row.basis),
-        )
+    outcome = outcome_of(row.reward, row.basis, row.failure, row.detail, row.result)
     return StoredGrading(row.id, outcome, row.elapsed_ms)
+
+
+def outcome_of(
+    reward: float | None, basis: str | None, failure: str | None, detail: bytes | None, result: bytes
+) -> Outcome:
+    """The outcome of the columns that :func:`outcome_columns` gives."""
+    parsed = json.loads(result)
+    if failure is not None or reward is None:
+        assert failure is not None
+        return Unscored(FailureKind(failure), bytes(detail or b"").decode(), parsed["raw"])
+    steps = parsed["step_rewards"]
+    return Scored(
+        reward,
+        parsed["components"],
+        None if steps is None else tuple(StepReward(**s) for s in steps),
+        parsed["raw"],
+        Basis(basis),
+    )
 
 
 def steps_json(steps: tuple[StepReward, ...] | None) -> list[dict[str, Any]] | None:

@@ -121,6 +121,7 @@ def _sqlite(url: Any, synchronous: str, timeout_s: float) -> Engine:
         cursor.execute(f"PRAGMA synchronous = {'FULL' if synchronous == 'full' else 'NORMAL'}")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA cache_size = -65536")
+        cursor.execute("PRAGMA wal_autocheckpoint = 16384")
         cursor.execute("PRAGMA journal_size_limit = 67108864")
         cursor.close()
 
