@@ -46,7 +46,7 @@ async def list_scores(
     """Scores in the order they were made. `Accept: application/x-ndjson` gives all, one a line."""
     require(request, Scope.READ)
     database = host_of(request).database
-    wanted = ScoreFilter(run, grader, status, policy_version, group, step, _since_ms(since))
+    wanted = ScoreFilter(run, grader, status, policy_version, group, step, since_ms(since))
     if NDJSON in request.headers.get("accept", ""):
 
         def lines() -> Iterator[bytes]:
@@ -94,7 +94,7 @@ def _id(text: str) -> int | None:
     return number if number <= MAX_ID else None
 
 
-def _since_ms(since: str | None) -> int | None:
+def since_ms(since: str | None) -> int | None:
     if since is None:
         return None
     try:

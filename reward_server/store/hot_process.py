@@ -33,19 +33,23 @@ class _Server:
         self._sock = sock
         self._frames = FrameBuffer()
         self._open = True
+        self._unread: list[bytes] = []
 
     def messages(self) -> list[Any]:
         """Messages received; an empty list once the server is gone and nothing is left."""
         found: list[Any] = []
         rows = 0
         while self._open and rows < MAX_GROUP:
-            if found and not select.select([self._sock], [], [], 0)[0]:
-                break
-            data = self._sock.recv(1 << 20)
-            if not data:
-                self._open = False
-                break
-            for body in self._frames.feed(data):
+            bodies, self._unread = self._unread, []
+            if not bodies:
+                if found and not select.select([self._sock], [], [], 0)[0]:
+                    break
+                data = self._sock.recv(1 << 20)
+                if not data:
+                    self._open = False
+                    break
+                bodies = self._frames.feed(data)
+            for body in bodies:
                 message = unpack(body)
                 found.append(message)
                 rows += len(message[2][1]) if message[1] == STORE else 1
@@ -54,7 +58,8 @@ class _Server:
     def setup(self) -> list[Any]:
         while not (found := self._frames.feed(self._sock.recv(1 << 16))):
             pass
-        setup: list[Any] = unpack(found[0])
+        first, *self._unread = found  # the server may have asked something already
+        setup: list[Any] = unpack(first)
         return setup
 
     def answer(self, answers: list[list[Any]]) -> None:

@@ -1,0 +1,182 @@
+"""``reward-server graders …``: list, show, register, test, activate.
+
+They work on the database directly, or through a server with ``--server URL``. On the database, a running
+server notices within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import httpx
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from reward_server.api.body import invalid
+from reward_server.api.graders import summary_of, version_out
+from reward_server.cli.shared import Fail, settings_or_fail
+from reward_server.host import Host, running
+from reward_server.problems import Refused
+from reward_server.registry import registration
+from reward_server.schema import (
+    GraderList,
+    GraderRegistered,
+    GraderRegistration,
+    GraderVersions,
+)
+from reward_server.store.database import StoreUnavailable
+
+T = TypeVar("T")
+
+graders = typer.Typer(help="Graders: list, show, register, test, activate.", no_args_is_help=True)
+out = Console()
+
+Server = Annotated[str | None, typer.Option(help="URL of a server; without one, the database.")]
+ApiKey = Annotated[str | None, typer.Option(envvar="REWARD_API_KEY")]
+
+
+@graders.command("list")
+def list_graders(server: Server = None, api_key: ApiKey = None) -> None:
+    """All graders, with the version that each bare name means."""
+    if server:
+        found = GraderList.model_validate(_ask(server, api_key, "GET", "/graders"))
+    else:
+        found = _here(lambda host: _done(_list(host)))
+    table = Table("name", "kind", "active", "versions", "runs here", "description", box=None)
+    for g in found.graders:
+        active = f"@{g.active_version}" if g.active_version else "none"
+        table.add_row(
+            g.name, g.kind, active, str(g.versions), "yes" if g.runnable else "no",
+            (g.description or "").split("\n")[0],
+        )  # fmt: skip
+    out.print(table)
+
+
+@graders.command()
+def show(ref: str, server: Server = None, api_key: ApiKey = None) -> None:
+    """One version in full, as JSON. NAME shows the active one, NAME@3 the third."""
+    name, _, number = ref.partition("@")
+    if server:
+        body = _ask(server, api_key, "GET", f"/graders/{name}")
+        versions = GraderVersions.model_validate(body).versions
+        wanted = [v for v in versions if (str(v.version) == number if number else v.active)]
+        if not wanted:
+            raise Fail(f"no such version: {ref}")
+        version = wanted[0]
+    else:
+        version = _here(lambda host: _done(version_out(host.registry, host.registry.find(ref))))
+    out.print_json(version.model_dump_json())
+
+
+@graders.command()
+def register(
+    file: Annotated[Path, typer.Argument(help="JSON: name, kind, config, description, cases.")],
+    server: Server = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Register a grader from a file; its golden cases must pass."""
+    wanted = _read(file)
+    if server:
+        body = wanted.model_dump(mode="json", exclude_unset=True)
+        answer = _ask(server, api_key, "POST", "/graders", body)
+        registered = GraderRegistered.model_validate(answer)
+        new = True
+    else:
+        registered, new = _here(
+            lambda host: registration.register(
+                host.registry,
+                host.service.run_cases,
+                wanted,
+                max_cases=host.settings.max_cases,
+            )
+        )
+    state = "active" if registered.active else "not active"
+    known = "" if new or server else " (was registered already)"
+    out.print(
+        f"{registered.name}@{registered.version} {state}{known}, "
+        f"{len(registered.cases)} cases pass, {registered.digest}"
+    )
+
+
+@graders.command()
+def test(file: Annotated[Path, typer.Argument(help="As for register.")]) -> None:
+    """Run a grader file's golden cases without registering anything."""
+    wanted = _read(file)
+
+    async def cases(host: Host) -> Any:
+        draft = host.registry.draft(wanted.kind, wanted.config, name=wanted.name)
+        return await host.service.run_cases(draft, wanted.cases)
+
+    results = _here(cases)
+    table = Table("case", "result", "reward", "why", box=None)
+    for r in results:
+        mark = "[green]pass[/green]" if r.passed else "[red]FAIL[/red]"
+        table.add_row(str(r.index), mark, "-" if r.reward is None else f"{r.reward:g}", r.detail or "")
+    out.print(table)
+    raise typer.Exit(0 if all(r.passed for r in results) else 1)
+
+
+@graders.command()
+def activate(ref: Annotated[str, typer.Argument(help="NAME@3")]) -> None:
+    """Make a bare name mean this version again (after a rollback, say)."""
+
+    async def switch(host: Host) -> str:
+        version = host.registry.find(ref)
+        await asyncio.to_thread(host.registry.activate, version)
+        return version.label
+
+    out.print(f"{_here(switch)} is active")
+
+
+def _list(host: Host) -> GraderList:
+    return GraderList(graders=[summary_of(host.registry, n) for n in host.registry.names])
+
+
+async def _done(value: T) -> T:
+    return value
+
+
+def _here(do: Callable[[Host], Awaitable[T]]) -> T:
+    """Does something with a host on the settings' database."""
+
+    async def main() -> T:
+        async with running(settings_or_fail(workers=1)) as host:
+            return await do(host)
+
+    try:
+        return asyncio.run(main())
+    except Refused as refused:
+        lines = [refused.detail, *(f"  {e.field}: {e.detail}" for e in refused.errors[1:])]
+        raise Fail("\n".join(lines)) from None
+    except (StoreUnavailable, ValueError, OSError) as error:
+        raise Fail(str(error)) from None
+
+
+def _ask(server: str, api_key: str | None, method: str, path: str, body: Any = None) -> Any:
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        response = httpx.request(
+            method, server.rstrip("/") + path, json=body, headers=headers, timeout=120
+        )
+        answer = response.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise Fail(f"{server}: {error}") from None
+    if response.is_error:
+        raise Fail(f"{response.status_code} {answer.get('detail', response.reason_phrase)}")
+    return answer
+
+
+def _read(file: Path) -> GraderRegistration:
+    try:
+        return GraderRegistration.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise Fail(f"{file}: {error.strerror}") from None
+    except ValidationError as error:
+        raise Fail(f"{file}: {invalid(error).detail}") from None
+
+
