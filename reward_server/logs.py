@@ -48,9 +48,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def strip_control_characters(
-    logger: WrappedLogger, method: str, event: EventDict
-) -> EventDict:
+def strip_control_characters(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """The last processor before rendering: every string, at any depth, made printable."""
     return {printable(str(k)): _clean(v) for k, v in event.items()}
 

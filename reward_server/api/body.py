@@ -136,4 +136,6 @@ def _charset(parameters: str) -> str | None:
 
 
 def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"the body is over {max_bytes >> 20} MiB (REWARD_MAX_BODY_MB): send smaller batches")
+    return TooLarge(
+        f"the body is over {max_bytes >> 20} MiB (REWARD_MAX_BODY_MB): send smaller batches"
+    )

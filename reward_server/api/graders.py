@@ -86,7 +86,11 @@ async def list_kinds(request: Request) -> KindList:
     """The kinds of grader, their schemas, and whether each can run here."""
     require(request, Scope.READ)
     catalog = host_of(request).registry.catalog
-    return KindList(kinds=await asyncio.to_thread(lambda: [_kind_out(catalog[k]) for k in sorted(catalog.kinds)]))
+    return KindList(
+        kinds=await asyncio.to_thread(
+            lambda: [_kind_out(catalog[k]) for k in sorted(catalog.kinds)]
+        )
+    )
 
 
 def summary_of(registry: Registry, name: str) -> GraderSummary:

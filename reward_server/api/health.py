@@ -11,7 +11,6 @@ from starlette.responses import JSONResponse, Response
 
 from reward_server.api.access import require
 from reward_server.api.state import host_of
-from reward_server.engine.local import LocalEngine
 from reward_server.host import Host
 from reward_server.store.database import StoreUnavailable
 from reward_server.store.keys import Scope
@@ -44,8 +43,7 @@ async def metrics(request: Request) -> Response:
     require(request, Scope.READ)
     service = host_of(request).service
     service.metrics.queued.set(service.admission.items)
-    if isinstance(service.engine, LocalEngine):
-        service.metrics.workers.set(len(service.engine.worker_pids))
+    service.metrics.workers.set(service.engine.workers_alive)
     return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 

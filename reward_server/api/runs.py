@@ -15,8 +15,8 @@ from reward_server.api.state import host_of
 from reward_server.problems import Conflict, Invalid, NotFound
 from reward_server.registry.registry import Registry
 from reward_server.schema import GraderOut, Problem, RunList, RunOut, RunRequest
-from reward_server.store.codec import to_json
 from reward_server.store import runs
+from reward_server.store.codec import to_json
 from reward_server.store.keys import Scope
 from reward_server.store.scores import iso
 
@@ -28,7 +28,10 @@ router = APIRouter(tags=["runs"])
     response_model=None,
     status_code=201,
     responses={
-        200: {"model": RunOut, "description": "The run was declared before, with the same contents."},
+        200: {
+            "model": RunOut,
+            "description": "The run was declared before, with the same contents.",
+        },
         201: {"model": RunOut},
         409: {"model": Problem, "description": "The run exists with other contents."},
     },
@@ -97,9 +100,7 @@ def _run_out(registry: Registry, run: runs.Run) -> RunOut:
     pinned = {}
     for name, version_id in sorted(run.pins.items()):
         if (version := registry.by_id(version_id)) is not None:
-            pinned[name] = GraderOut(
-                name=name, version=version.number, digest=version.spec.digest
-            )
+            pinned[name] = GraderOut(name=name, version=version.number, digest=version.spec.digest)
     return RunOut(
         name=run.name,
         config=run.config,

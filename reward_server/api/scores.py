@@ -59,9 +59,7 @@ async def list_scores(
         scores.page, database, wanted, after=after, limit=limit + 1, with_items=items
     )
     more = len(found) > limit
-    page = ScorePage(
-        scores=found[:limit], next_cursor=found[limit - 1].score_id if more else None
-    )
+    page = ScorePage(scores=found[:limit], next_cursor=found[limit - 1].score_id if more else None)
     return Response(page.model_dump_json(), media_type="application/json")
 
 
@@ -103,5 +101,3 @@ def since_ms(since: str | None) -> int | None:
         return int(at.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise Invalid.field("since", "not an ISO 8601 time, like 2026-05-01T12:00:00Z") from None
-
-

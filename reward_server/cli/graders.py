@@ -116,7 +116,9 @@ def test(file: Annotated[Path, typer.Argument(help="As for register.")]) -> None
     table = Table("case", "result", "reward", "why", box=None)
     for r in results:
         mark = "[green]pass[/green]" if r.passed else "[red]FAIL[/red]"
-        table.add_row(str(r.index), mark, "-" if r.reward is None else f"{r.reward:g}", r.detail or "")
+        table.add_row(
+            str(r.index), mark, "-" if r.reward is None else f"{r.reward:g}", r.detail or ""
+        )
     out.print(table)
     raise typer.Exit(0 if all(r.passed for r in results) else 1)
 
@@ -178,5 +180,3 @@ def _read(file: Path) -> GraderRegistration:
         raise Fail(f"{file}: {error.strerror}") from None
     except ValidationError as error:
         raise Fail(f"{file}: {invalid(error).detail}") from None
-
-

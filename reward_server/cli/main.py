@@ -129,7 +129,9 @@ def migrate() -> None:
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Argument(help="Whose, or what for.")],
-    scope: Annotated[list[Scope] | None, typer.Option(help="Repeatable; default score, read.")] = None,
+    scope: Annotated[
+        list[Scope] | None, typer.Option(help="Repeatable; default score, read.")
+    ] = None,
     expires_days: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
     """Make a key and print its token, once."""
@@ -163,7 +165,9 @@ def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
 
 
 def _day(ms: int | None) -> str:
-    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="minutes")
+    return (
+        "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="minutes")
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -182,4 +186,3 @@ def main(arguments: list[str] | None = None) -> None:
             error.show()
             sys.exit(BAD_INPUT)
         raise
-

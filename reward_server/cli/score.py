@@ -64,7 +64,9 @@ def score_file(
     try:
         with _progress(len(items), len(done)) as progress:
             if server:
-                asyncio.run(_through_server(server, api_key, options, items, done, target, batch, progress))
+                asyncio.run(
+                    _through_server(server, api_key, options, items, done, target, batch, progress)
+                )
             else:
                 asyncio.run(_here(options, items, done, target, batch, progress))
     except Refused as refused:
@@ -203,7 +205,7 @@ def _finished(target: Path, count: int) -> dict[int, dict[str, Any]]:
     done: dict[int, dict[str, Any]] = {}
     if not target.exists():
         return done
-    for line in target.read_text(encoding="utf-8").splitlines():
+    for line in target.read_bytes().split(b"\n"):  # not splitlines: U+2028 may stand in a string
         with contextlib.suppress(ValueError, KeyError, TypeError):
             one = json.loads(line)
             if one["status"] == "scored" and 0 <= one["index"] < count:
@@ -225,9 +227,10 @@ def _conclude(
     target: Path, items: list[dict[str, Any]], done: dict[int, dict[str, Any]], seconds: float
 ) -> int:
     last: dict[int, dict[str, Any]] = {}
-    for line in target.read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        last[one["index"]] = one
+    for line in target.read_bytes().split(b"\n"):
+        if line:
+            one = json.loads(line)
+            last[one["index"]] = one
     _rewrite(target, last)
     unscored = len(items) - len(done)
     rewards = [one["reward"] for one in done.values()]

@@ -101,5 +101,3 @@ def _bind(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-

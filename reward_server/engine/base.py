@@ -51,6 +51,9 @@ class Engine(Protocol):
     def ready(self) -> bool: ...
 
     @property
+    def workers_alive(self) -> int: ...
+
+    @property
     def items_per_s(self) -> float:
         """Recent throughput, for Retry-After."""
         ...

@@ -206,6 +206,10 @@ class LocalEngine:
         return self._rate
 
     @property
+    def workers_alive(self) -> int:
+        return len(self.worker_pids)
+
+    @property
     def queued(self) -> int:
         return len(self._queue) + len(self._suspects)
 
@@ -262,9 +266,7 @@ class LocalEngine:
         self._background(self._connect(slot, ours))
 
     async def _connect(self, slot: _Slot, sock: socket.socket) -> None:
-        transport, _ = await self._loop.create_unix_connection(
-            lambda: _Link(self, slot), sock=sock
-        )
+        transport, _ = await self._loop.create_unix_connection(lambda: _Link(self, slot), sock=sock)
         slot.transport = transport
         self._schedule_pump()
 

@@ -65,7 +65,8 @@ def _serve(control: socket.socket, catalog: Any, limits: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     children: dict[int, int] = {}  # pid -> token
     while True:
-        readable, _, _ = select.select([control, wake_read], [], [])
+        sources: list[Any] = [control, wake_read]
+        readable, _, _ = select.select(sources, [], [])
         if wake_read in readable:
             _drain(wake_read)
         for token, pid, status in _reaped(children):

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field as ModelField, StringConstraints, model_validator
 
-from reward_server.graders.base import Context, Field, Grader, Kind, Spec, View
+from reward_server.graders.base import Context, Field, Grader, View
 from reward_server.outcome import Basis, FailureKind, Outcome, Scored, Unscored
 
 MAX_PARTS = 32
@@ -41,7 +41,8 @@ class Part(BaseModel):
     name: PartName
     """Its name in ``components``."""
     grader: Annotated[str, StringConstraints(min_length=1, max_length=160)]
-    """``name``, ``name@3`` or ``name@sha256:…``. Unpinned: the composite gets a new version whenever that grader does."""
+    """``name``, ``name@3`` or ``name@sha256:…``. Unpinned: the composite gets a new version whenever
+    that grader does."""
     weight: float = ModelField(1.0, allow_inf_nan=False)
     """weighted_sum only."""
     threshold: float = ModelField(1.0, allow_inf_nan=False)

@@ -213,9 +213,7 @@ class _Json:
 
 def _jsonable(reference: Any) -> Any:
     """The reference as the completion's own parser would see it: numbers as Decimal."""
-    return _Json(
-        json.loads(json.dumps(reference), parse_float=Decimal, parse_int=Decimal)
-    )
+    return _Json(json.loads(json.dumps(reference), parse_float=Decimal, parse_int=Decimal))
 
 
 def _same(answer: Any, accepted: Any) -> bool:

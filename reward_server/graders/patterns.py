@@ -48,13 +48,13 @@ class Pattern:
             raise ValueError("the pattern holds a lone surrogate") from None
         if group is None:
             group = 1 if self._regex.groups else 0
-        if isinstance(group, str):
-            if group not in self._regex.groupindex:
-                raise ValueError(f"the pattern has no group named {group!r}")
-            group = self._regex.groupindex[group]
-        if not 0 <= group <= self._regex.groups:
-            raise ValueError(f"the pattern has {self._regex.groups} groups, not {group}")
-        self._group: int = group
+        names: dict[str, int] = self._regex.groupindex
+        if isinstance(group, str) and group not in names:
+            raise ValueError(f"the pattern has no group named {group!r}")
+        number = names[group] if isinstance(group, str) else group
+        if not 0 <= number <= self._regex.groups:
+            raise ValueError(f"the pattern has {self._regex.groups} groups, not {number}")
+        self._group = number
 
     def last(self, text: str) -> Found | None:
         """The group in the last non-overlapping match; None also where that match lacks it."""

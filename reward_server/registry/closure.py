@@ -91,9 +91,7 @@ def significant(source: bytes) -> bytes:
             out.append("\x02")
         elif token.type == tokenize.NEWLINE:
             out.append("\n")
-        elif token.type in _LAYOUT:
-            continue
-        elif token.type == tokenize.STRING and token.start in docstrings:
+        elif token.type in _LAYOUT or (token.type == tokenize.STRING and token.start in docstrings):
             continue
         else:
             out.append(token.string)

@@ -135,4 +135,3 @@ def result_of_case(case: Case, result: CaseResult) -> CaseResult:
         return result.model_copy(update={"passed": True, "detail": None})
     detail = "; ".join(problems) + (f" ({result.detail})" if result.detail else "")
     return result.model_copy(update={"passed": False, "detail": detail})
-

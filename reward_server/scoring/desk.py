@@ -21,9 +21,9 @@ from reward_server.graders.base import Context, LiveGrader, PureGrader, Spec, Vi
 from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
 from reward_server.scoring.views import narrowed, view_bytes, view_hash
-from reward_server.store.ids import IdMaker, now_ms
 from reward_server.store.codec import outcome_columns, outcome_of
 from reward_server.store.hot import GradingKey, HotStore
+from reward_server.store.ids import IdMaker, now_ms
 
 log = structlog.get_logger(__name__)
 

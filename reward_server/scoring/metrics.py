@@ -18,7 +18,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._scores = Counter(
-            "reward_scores", "Scores stored, by what they rest on.", ["basis"], registry=self.registry
+            "reward_scores",
+            "Scores stored, by what they rest on.",
+            ["basis"],
+            registry=self.registry,
         )
         self._failures = Counter(
             "reward_unscored", "Items unscored, by why.", ["failure"], registry=self.registry
@@ -36,7 +39,9 @@ class Metrics:
             registry=self.registry,
             buckets=_SECONDS,
         )
-        self.queued = Gauge("reward_queued_items", "Items admitted, unanswered.", registry=self.registry)
+        self.queued = Gauge(
+            "reward_queued_items", "Items admitted, unanswered.", registry=self.registry
+        )
         self.workers = Gauge("reward_workers", "Grading processes alive.", registry=self.registry)
         self._by_basis = {b: self._scores.labels(b.value) for b in Basis}
         self._by_failure = {f: self._failures.labels(f.value) for f in FailureKind}

@@ -129,9 +129,7 @@ class Service:
             lambda remembered: self._score(request, size, remembered),
         )
 
-    async def _score(
-        self, request: ScoreRequest, size: int, remembered: Remembered
-    ) -> list[Reply]:
+    async def _score(self, request: ScoreRequest, size: int, remembered: Remembered) -> list[Reply]:
         batch = await self._batch(request, remembered.replies)
         with self.admission.admitted(len(batch.units), size):
             await self._grade(batch, request)
@@ -236,7 +234,7 @@ class Service:
     def _refuse_bad_items(self, items: list[Item], versions: list[Version], where: str) -> None:
         errors: list[FieldError] = []
         for index, (item, version) in enumerate(zip(items, versions, strict=True)):
-            problem = problem_with(item, index, self.settings.max_completion_chars)
+            problem = problem_with(item, index, where, self.settings.max_completion_chars)
             problem = problem or _problem_for(version, item, index, where)
             if problem is not None:
                 errors.append(problem)
@@ -248,11 +246,11 @@ class Service:
         default = request.grader
         refs: dict[str, int] = {}
         for index, item in enumerate(request.items):
-            ref = item.grader or default
-            if ref is None:
+            named = item.grader or default
+            if named is None:
                 problem = "name a grader here or in the request's own 'grader'"
                 raise Invalid.field(f"items.{index}.grader", problem, index)
-            refs.setdefault(ref, index)
+            refs.setdefault(named, index)
         run = None
         if request.run is not None:
             run = await self._pinned(request.run, [r for r in refs if "@" not in r])
@@ -282,7 +280,9 @@ class Service:
         if known is not None and all(g in known.pins for g in graders):
             self._runs.move_to_end(name)
             return known
-        active = {g: self.registry.resolve(g).id for g in graders if not known or g not in known.pins}
+        active = {
+            g: self.registry.resolve(g).id for g in graders if not known or g not in known.pins
+        }
         try:
             run = await asyncio.to_thread(runs.pin, self.database, name, active)
         except StoreUnavailable as error:
@@ -346,7 +346,9 @@ class Service:
     ) -> tuple[str, bytes, bytes, int] | None:
         if not units:
             return None  # everything was remembered already
-        ids = {u.index: u.score_id for u in units} | {i: int(r["score_id"]) for i, r in have.items()}
+        ids = {u.index: u.score_id for u in units} | {
+            i: int(r["score_id"]) for i, r in have.items()
+        }
         ordered = [ids[i] for i in range(len(request.items))]
         assert request.idempotency_key is not None
         return (request.idempotency_key, body_hash(request), to_json(ordered), now_ms())
@@ -365,8 +367,8 @@ def _problem_for(version: Version, item: Item, index: int, where: str) -> FieldE
         if getattr(item, field.value) is None and not (
             field is Field.REFERENCE and "reference" in item.model_fields_set
         ):
-            problem = f"grader {version.label} needs {field.value}" if version.name else "needed"
-            return FieldError(f"{where}.{index}.{field.value}", problem, index)
+            needs = f"grader {version.label} needs {field.value}" if version.name else "needed"
+            return FieldError(f"{where}.{index}.{field.value}", needs, index)
     if Field.REFERENCE in grader.reads and (problem := grader.reference_problem(item.reference)):
         return FieldError(f"{where}.{index}.reference", f"must be {problem}", index)
     return None

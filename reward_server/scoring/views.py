@@ -74,9 +74,9 @@ def payload(item: Item) -> bytes:
     return canonical_json(stored)
 
 
-def problem_with(item: Item, index: int, max_chars: int) -> FieldError | None:
+def problem_with(item: Item, index: int, where: str, max_chars: int) -> FieldError | None:
     """What is wrong with an item whichever grader it goes to, or None."""
-    at = f"items.{index}"
+    at = f"{where}.{index}"
     text = completion_text(item.completion)
     if text is None:
         return FieldError(f"{at}.completion", "there is no assistant message to grade", index)

@@ -51,13 +51,18 @@ def grading_of(row: Any) -> StoredGrading:
 
 
 def outcome_of(
-    reward: float | None, basis: str | None, failure: str | None, detail: bytes | None, result: bytes
+    reward: float | None,
+    basis: str | None,
+    failure: str | None,
+    detail: bytes | None,
+    result: bytes,
 ) -> Outcome:
     """The outcome of the columns that :func:`outcome_columns` gives."""
     parsed = json.loads(result)
-    if failure is not None or reward is None:
-        assert failure is not None
+    if failure is not None:
         return Unscored(FailureKind(failure), bytes(detail or b"").decode(), parsed["raw"])
+    assert reward is not None
+    assert basis is not None
     steps = parsed["step_rewards"]
     return Scored(
         reward,

@@ -31,9 +31,7 @@ class StoreUnavailable(Exception):
 class Database:
     """Transactions on one database. Thread-safe."""
 
-    def __init__(
-        self, url: str, *, synchronous: str = "full", timeout_s: float = 10.0
-    ) -> None:
+    def __init__(self, url: str, *, synchronous: str = "full", timeout_s: float = 10.0) -> None:
         """Raises ValueError for a URL that cannot be used."""
         self.engine = _make_engine(url, synchronous, timeout_s)
         self.is_sqlite = self.engine.dialect.name == "sqlite"

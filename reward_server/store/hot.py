@@ -150,16 +150,16 @@ class HotStore(asyncio.Protocol):
             assert self._transport is not None
             self._transport.abort()
             return
-        for number, error, result in answers:
+        for number, problem, result in answers:
             future = self._waiting.pop(number, None)
             if future is None or future.done():
                 continue
-            if error is None:
+            if problem is None:
                 future.set_result(result)
-            elif error == REUSED_GRADING_GONE:
+            elif problem == REUSED_GRADING_GONE:
                 future.set_exception(ReusedGradingGone())
             else:
-                future.set_exception(StoreUnavailable(error))
+                future.set_exception(StoreUnavailable(problem))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

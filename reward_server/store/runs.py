@@ -45,9 +45,7 @@ def pin(database: Database, run: str, active: Mapping[str, int]) -> Run:
             missing = {n: v for n, v in active.items() if n not in pins}
             for name, version_id in missing.items():
                 connection.execute(
-                    insert(models.run_pins).values(
-                        run_id=row.id, name=name, version_id=version_id
-                    )
+                    insert(models.run_pins).values(run_id=row.id, name=name, version_id=version_id)
                 )
             return _run(row, pins | missing)
 
@@ -67,9 +65,7 @@ def declare(
 
     def transaction() -> tuple[Run, bool]:
         with database.write() as connection:
-            row = connection.execute(
-                select(models.runs).where(models.runs.c.name == name)
-            ).first()
+            row = connection.execute(select(models.runs).where(models.runs.c.name == name)).first()
             if row is not None and row.declared:
                 known = _run(row, _pins(connection, row.id))
                 same = (
@@ -142,7 +138,7 @@ def _get_or_make(connection: Connection, name: str) -> Any:
 def _pins(connection: Connection, run_id: int) -> dict[str, int]:
     p = models.run_pins
     rows = connection.execute(select(p.c.name, p.c.version_id).where(p.c.run_id == run_id))
-    return {name: version_id for name, version_id in rows}
+    return dict(rows)
 
 
 def _run(row: Any, pins: dict[str, int]) -> Run:

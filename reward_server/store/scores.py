@@ -99,7 +99,10 @@ def forget_before(database: Database, ms: int, *, chunk: int = 5000) -> int:
         with database.write() as connection:
             old = list(
                 connection.scalars(
-                    select(g.c.id).where(g.c.id < limit, g.c.id > after).order_by(g.c.id).limit(chunk)
+                    select(g.c.id)
+                    .where(g.c.id < limit, g.c.id > after)
+                    .order_by(g.c.id)
+                    .limit(chunk)
                 )
             )
             if not old:
@@ -215,9 +218,7 @@ def _stored(row: Any) -> StoredScore:
         raw=dict(outcome.raw),
         failure=None
         if failed is None
-        else FailureOut(
-            kind=failed.kind.value, detail=failed.detail, retryable=failed.retryable
-        ),
+        else FailureOut(kind=failed.kind.value, detail=failed.detail, retryable=failed.retryable),
         basis=scored.basis.value if scored else None,
         grading_id=str(row.grading_id),
         cached=bool(row.cached),

@@ -54,7 +54,9 @@ def record_start(
     return retrying(transaction)
 
 
-def recent_events(database: Database, kind: str, limit: int = 20) -> list[tuple[int, dict[str, Any]]]:
+def recent_events(
+    database: Database, kind: str, limit: int = 20
+) -> list[tuple[int, dict[str, Any]]]:
     """(time in ms, detail) of the last events of a kind, newest first."""
     e = models.events
     with database.read() as connection:
