@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import mmap
 import os
 import resource
@@ -28,7 +29,7 @@ from reward_server.engine.wire import pack_outcome, unpack_spec
 from reward_server.frames import HEADER, frame, unpack
 from reward_server.graders.base import PureGrader, Spec, View
 from reward_server.graders.catalog import Catalog
-from reward_server.outcome import CannotScore, FailureKind, Outcome, Unscored, spent
+from reward_server.outcome import CannotScore, FailureKind, Outcome, Scored, Unscored, spent
 
 PROGRESS_BYTES = 32
 """Four int64: chunk, item index (−1 between items), its CPU start in ns, its wall start in ns."""
@@ -118,7 +119,7 @@ class Worker:
                 parsed = View.parse(view)
                 signal.setitimer(signal.ITIMER_PROF, cpu_s, _TIMER_REPEAT_S)
                 self._grading = True
-                return grader.grade(parsed), True
+                return _finite(grader.grade(parsed)), True
             finally:
                 self._grading = False
         except BudgetSpent:
@@ -170,6 +171,14 @@ class Worker:
 
     def _send(self, message: list[Any]) -> None:
         self._sock.sendall(frame(message))
+
+
+def _finite(scored: Scored) -> Scored:
+    """A grader that gives NaN has a defect; that is found here, where the item is still known."""
+    steps = [s.reward for s in scored.step_rewards or ()]
+    if not all(map(math.isfinite, (scored.reward, *scored.components.values(), *steps))):
+        raise ValueError("the grader gave a reward that is not finite")
+    return scored
 
 
 def main(sock: socket.socket, page_fd: int, catalog: Catalog, limits: WorkerLimits) -> NoReturn:
