@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from reward_server import logs
 from reward_server.cli.graders import graders
 from reward_server.cli.shared import BAD_INPUT, Fail, open_or_fail, settings_or_fail
 from reward_server.store.keys import KeyRing, Scope
@@ -172,13 +173,13 @@ def _day(ms: int | None) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry of the ``reward-server`` script."""
+    logs.configure("warning", "console")
     try:
-        app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except Fail as error:
         Console(stderr=True).print(f"[red]error:[/red] {error.text}", highlight=False)
         sys.exit(BAD_INPUT)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except Exception as error:

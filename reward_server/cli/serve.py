@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import signal
 import socket
+import sys
 
 import structlog
 import uvicorn
@@ -60,6 +62,9 @@ def serve(settings: Settings) -> None:
         keys="required" if ring.required else "none (loopback only)",
     )
     server = _Server(config)
+    for which in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn stops gracefully, then raises the signal again: that is the end, and a good one.
+        signal.signal(which, lambda *_: sys.exit(0))
     with sock:
         server.run(sockets=[sock])
     if not server.started:

@@ -22,7 +22,7 @@ from reward_server.problems import Conflict, FieldError, Invalid, NotFound
 from reward_server.registry.digest import digest_of, ingredients, release
 from reward_server.store import models
 from reward_server.store.codec import to_json
-from reward_server.store.database import Database, retrying
+from reward_server.store.database import Database, one_at_a_time, retrying
 from reward_server.store.ids import now_ms
 
 MAX_DEPTH = 8
@@ -222,6 +222,7 @@ class Registry:
 
         def transaction() -> tuple[int, bool]:
             with self._database.write() as connection:
+                one_at_a_time(connection)
                 return self._mint(
                     connection, name, draft, description, cases, activate, origin, note
                 )
@@ -291,6 +292,7 @@ class Registry:
 
         def transaction() -> None:
             with self._database.write() as connection:
+                one_at_a_time(connection)
                 if _activate(connection, version.name, version.id):
                     _event(
                         connection, "activated", {"grader": version.name, "version": version.number}

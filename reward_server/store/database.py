@@ -64,6 +64,16 @@ class Database:
         self.engine.dispose()
 
 
+def one_at_a_time(connection: Connection) -> None:
+    """Makes this transaction wait for others that called this, on any server. Few writes need it:
+    those that read what is there, decide, and write several tables (they could deadlock)."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})")
+
+
+_LOCK_NUMBER = 7203412
+
+
 def unavailable(error: DBAPIError) -> bool:
     """Whether an error is the database's state (locked, full, gone) and not our statement."""
     if error.connection_invalidated:

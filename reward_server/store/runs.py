@@ -138,7 +138,7 @@ def _get_or_make(connection: Connection, name: str) -> Any:
 def _pins(connection: Connection, run_id: int) -> dict[str, int]:
     p = models.run_pins
     rows = connection.execute(select(p.c.name, p.c.version_id).where(p.c.run_id == run_id))
-    return dict(rows)
+    return {row.name: row.version_id for row in rows}
 
 
 def _run(row: Any, pins: dict[str, int]) -> Run:
