@@ -7,7 +7,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -22,8 +22,6 @@ from reward_server.settings import Settings
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 """Public data that is not part of the project; its tests skip where it is absent."""
-
-ServingFn = Callable[..., "contextmanager[TestClient]"]
 
 
 @contextmanager
@@ -98,14 +96,14 @@ def _unprivileged_user() -> str | None:
 
 
 @pytest.fixture
-def postgres_url(postgres_admin: str) -> Iterator[str]:
+def postgres_url(postgres_admin: str) -> str:
     """A fresh database in it."""
     name = f"t{uuid4().hex[:12]}"
     engine = create_engine(postgres_admin, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    yield postgres_admin.replace("/postgres?", f"/{name}?")
+    return postgres_admin.replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

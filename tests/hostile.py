@@ -68,7 +68,7 @@ class HostileGrader:
                     try:
                         while True:
                             pass
-                    except Exception:  # noqa: S112
+                    except Exception:
                         continue
             case "slow":
                 end = time.process_time() + 0.02

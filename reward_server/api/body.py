@@ -91,7 +91,9 @@ def field_error(location: tuple[int | str, ...], message: str) -> FieldError:
     if len(path) > 1 and path[0] in ("items", "cases") and isinstance(path[1], int):
         item = path[1]
     field = ".".join(str(p)[:_MAX_NAME] for p in path) or "body"
-    return FieldError(_printable(field), _printable(message[:500]), item)
+    return FieldError(
+        _printable(field), _printable(message.removeprefix("Value error, ")[:500]), item
+    )
 
 
 def _printable(text: str) -> str:

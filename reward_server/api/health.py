@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -14,6 +15,8 @@ from reward_server.api.state import host_of
 from reward_server.host import Host
 from reward_server.store.database import StoreUnavailable
 from reward_server.store.keys import Scope
+
+log = structlog.get_logger(__name__)
 
 router = APIRouter(tags=["operations"])
 
@@ -51,5 +54,6 @@ def _store(host: Host) -> str:
     try:
         host.registry.stale()
     except StoreUnavailable as error:
-        return str(error)
+        log.warning("not ready: the store is unavailable", error=str(error))
+        return "unavailable; the server's log says why"  # this route needs no key
     return "ok"

@@ -49,7 +49,8 @@ async def _store_unavailable(request: Request, error: Exception) -> Response:
 
 async def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return problem(Invalid.of([field_error(tuple(e["loc"]), e["msg"]) for e in error.errors()]))
+    # Without "query" or "path" in front: the names are the caller's own.
+    return problem(Invalid.of([field_error(tuple(e["loc"])[1:], e["msg"]) for e in error.errors()]))
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -46,6 +46,10 @@ async def list_scores(
     """Scores in the order they were made. `Accept: application/x-ndjson` gives all, one a line."""
     require(request, Scope.READ)
     database = host_of(request).database
+    if grader is not None:
+        host_of(request).registry.find(
+            grader
+        )  # a name that is misspelt is a 404, not an empty page
     wanted = ScoreFilter(run, grader, status, policy_version, group, step, since_ms(since))
     if NDJSON in request.headers.get("accept", ""):
 

@@ -19,10 +19,11 @@ from rich.table import Table
 
 from reward_server.api.body import invalid
 from reward_server.api.graders import summary_of, version_out
-from reward_server.cli.shared import Fail, settings_or_fail
-from reward_server.host import Host, running
+from reward_server.cli.shared import Fail, open_or_fail, settings_or_fail
+from reward_server.host import CATALOG, Host, load_catalog, running
 from reward_server.problems import Refused
 from reward_server.registry import registration
+from reward_server.registry.registry import Registry
 from reward_server.schema import (
     GraderList,
     GraderRegistered,
@@ -46,7 +47,7 @@ def list_graders(server: Server = None, api_key: ApiKey = None) -> None:
     if server:
         found = GraderList.model_validate(_ask(server, api_key, "GET", "/graders"))
     else:
-        found = _here(lambda host: _done(_list(host)))
+        found = _reading(_list)
     table = Table("name", "kind", "active", "versions", "runs here", "description", box=None)
     for g in found.graders:
         active = f"@{g.active_version}" if g.active_version else "none"
@@ -64,12 +65,14 @@ def show(ref: str, server: Server = None, api_key: ApiKey = None) -> None:
     if server:
         body = _ask(server, api_key, "GET", f"/graders/{name}")
         versions = GraderVersions.model_validate(body).versions
-        wanted = [v for v in versions if (str(v.version) == number if number else v.active)]
+        wanted = [
+            v for v in versions if (number in (str(v.version), v.digest) if number else v.active)
+        ]
         if not wanted:
             raise Fail(f"no such version: {ref}")
         version = wanted[0]
     else:
-        version = _here(lambda host: _done(version_out(host.registry, host.registry.find(ref))))
+        version = _reading(lambda registry: version_out(registry, registry.find(ref)))
     out.print_json(version.model_dump_json())
 
 
@@ -129,18 +132,27 @@ def activate(ref: Annotated[str, typer.Argument(help="NAME@3")]) -> None:
 
     async def switch(host: Host) -> str:
         version = host.registry.find(ref)
-        await asyncio.to_thread(host.registry.activate, version)
+        await registration.activate(host.registry, host.service.run_cases, version)
         return version.label
 
     out.print(f"{_here(switch)} is active")
 
 
-def _list(host: Host) -> GraderList:
-    return GraderList(graders=[summary_of(host.registry, n) for n in host.registry.names])
+def _list(registry: Registry) -> GraderList:
+    return GraderList(graders=[summary_of(registry, n) for n in registry.names])
 
 
-async def _done(value: T) -> T:
-    return value
+def _reading(look: Callable[[Registry], T]) -> T:
+    """Looks at the database as it is: unlike a start of the server, that mints nothing."""
+    database = open_or_fail()
+    try:
+        registry = Registry(database, load_catalog(CATALOG))
+        registry.load()
+        return look(registry)
+    except (Refused, StoreUnavailable) as error:
+        raise Fail(str(error)) from None
+    finally:
+        database.close()
 
 
 def _here(do: Callable[[Host], Awaitable[T]]) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import time
@@ -39,6 +40,19 @@ class Options:
     run: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One call of the command: what is to be scored, what already is, and where it goes."""
+
+    options: Options
+    items: list[dict[str, Any]]
+    stamps: list[str]
+    done: dict[int, dict[str, Any]]
+    target: Path
+    batch: int
+    progress: _Bar
+
+
 class Scorer(Protocol):
     async def score(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
 
@@ -58,17 +72,14 @@ def score_file(
     items = read_items(file, grader)
     if file.resolve() == target.resolve():
         raise Fail("the out file is the input file")
-    done = {} if restart else _finished(target, len(items))
     options = Options(grader, run)
+    stamps = [_stamp(options, item) for item in items]
+    done = {} if restart else _finished(target, stamps)
     started = time.monotonic()
     try:
         with _progress(len(items), len(done)) as progress:
-            if server:
-                asyncio.run(
-                    _through_server(server, api_key, options, items, done, target, batch, progress)
-                )
-            else:
-                asyncio.run(_here(options, items, done, target, batch, progress))
+            job = _Job(options, items, stamps, done, target, batch, progress)
+            asyncio.run(_through_server(server, api_key, job) if server else _here(job))
     except Refused as refused:
         raise Fail(refused.detail) from None
     except (StoreUnavailable, OSError) as error:
@@ -101,37 +112,21 @@ def read_items(file: Path, grader: str | None) -> list[dict[str, Any]]:
     return items
 
 
-async def _here(
-    options: Options,
-    items: list[dict[str, Any]],
-    done: dict[int, dict[str, Any]],
-    target: Path,
-    batch: int,
-    progress: _Bar,
-) -> None:
+async def _here(job: _Job) -> None:
     settings = settings_or_fail()
     logs.configure("warning", settings.log_format)
     async with running(settings) as host:
 
         class Local:
             async def score(self, some: list[dict[str, Any]]) -> list[dict[str, Any]]:
-                body = _body(options, some)
+                body = _body(job.options, some)
                 request = ScoreRequest.model_validate_json(json.dumps(body))
                 return await host.service.score(request)
 
-        await _all(Local(), items, done, target, batch, progress)
+        await _all(Local(), job)
 
 
-async def _through_server(
-    server: str,
-    api_key: str | None,
-    options: Options,
-    items: list[dict[str, Any]],
-    done: dict[int, dict[str, Any]],
-    target: Path,
-    batch: int,
-    progress: _Bar,
-) -> None:
+async def _through_server(server: str, api_key: str | None, job: _Job) -> None:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(
         base_url=server.rstrip("/"), headers=headers, timeout=httpx.Timeout(600, connect=10)
@@ -140,10 +135,10 @@ async def _through_server(
         class Remote:
             async def score(self, some: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 # A key, so that a resend after a lost answer does not grade or store twice.
-                body = _body(options, some) | {"idempotency_key": f"cli-{os.urandom(12).hex()}"}
+                body = _body(job.options, some) | {"idempotency_key": f"cli-{os.urandom(12).hex()}"}
                 return await _post(client, body)
 
-        await _all(Remote(), items, done, target, batch, progress)
+        await _all(Remote(), job)
 
 
 async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -169,26 +164,19 @@ async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[st
     raise Fail(f"gave up after {_TRIES} tries: {problem}")
 
 
-async def _all(
-    scorer: Scorer,
-    items: list[dict[str, Any]],
-    done: dict[int, dict[str, Any]],
-    target: Path,
-    batch: int,
-    progress: _Bar,
-) -> None:
-    todo = [i for i in range(len(items)) if i not in done]
-    with target.open("a" if done else "w", encoding="utf-8") as lines:
-        for start in range(0, len(todo), batch):
-            numbers = todo[start : start + batch]
-            scores = await scorer.score([items[i] for i in numbers])
+async def _all(scorer: Scorer, job: _Job) -> None:
+    todo = [i for i in range(len(job.items)) if i not in job.done]
+    with job.target.open("a" if job.done else "w", encoding="utf-8") as lines:
+        for start in range(0, len(todo), job.batch):
+            numbers = todo[start : start + job.batch]
+            scores = await scorer.score([job.items[i] for i in numbers])
             for number, one in zip(numbers, scores, strict=True):
-                one["index"] = number
+                one |= {"index": number, "input": job.stamps[number]}
                 if one["status"] == "scored":
-                    done[number] = one
+                    job.done[number] = one
                 lines.write(json.dumps(one, ensure_ascii=False) + "\n")
             lines.flush()
-            progress.advance(len(numbers))
+            job.progress.advance(len(numbers))
 
 
 def _body(options: Options, items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -200,15 +188,21 @@ def _body(options: Options, items: list[dict[str, Any]]) -> dict[str, Any]:
     return body
 
 
-def _finished(target: Path, count: int) -> dict[int, dict[str, Any]]:
-    """The scored lines of an earlier run; a line cut off by a crash is not one."""
+def _stamp(options: Options, item: dict[str, Any]) -> str:
+    """Says what a line of the out file is the score of: another grader or run is another score."""
+    content = json.dumps([options.grader, options.run, item], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _finished(target: Path, stamps: list[str]) -> dict[int, dict[str, Any]]:
+    """The lines of an earlier run that score these very items; one cut off by a crash is none."""
     done: dict[int, dict[str, Any]] = {}
     if not target.exists():
         return done
     for line in target.read_bytes().split(b"\n"):  # not splitlines: U+2028 may stand in a string
         with contextlib.suppress(ValueError, KeyError, TypeError):
             one = json.loads(line)
-            if one["status"] == "scored" and 0 <= one["index"] < count:
+            if one["status"] == "scored" and one["input"] == stamps[one["index"]]:
                 done[one["index"]] = one
     _rewrite(target, done)
     return done

@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
         loop="uvloop",
         http="httptools",
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=int(settings.shutdown_grace_s),
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace_s)),
         limit_concurrency=None,
     )
     log.info(

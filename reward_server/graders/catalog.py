@@ -37,6 +37,11 @@ class Catalog:
         """Raises KeyError for a kind that this release lacks, ValueError for a bad config."""
         return self._kinds[spec.kind].grader(spec)
 
+    def budget_s(self, spec: Spec) -> float:
+        """CPU seconds that must be left to a deadline for a unit of this spec to start."""
+        own = self._kinds[spec.kind].budget.cpu_s if self._kinds[spec.kind].pure else 0.0
+        return max([own, *(self.budget_s(p) for p in spec.parts.values())])
+
     def _composite(self) -> Kind:
         def build(config: Any, spec: Spec) -> LiveGrader:
             members: dict[str, Grader] = {n: self.build(s) for n, s in spec.parts.items()}

@@ -174,13 +174,13 @@ def _counted(part: Part, scored: Scored) -> float:
 
 def length_cost(tokens: int, per_1000_tokens: float) -> float:
     """−λ·T/1000."""
-    return -per_1000_tokens * tokens / 1000
+    return 0.0 - per_1000_tokens * tokens / 1000  # never −0.0
 
 
 def overlong_penalty(tokens: int, overlong: Overlong) -> float:
     """DAPO's soft overlong punishment times its weight: 0 … −weight."""
     over = tokens - (overlong.max_tokens - overlong.buffer_tokens)
-    return -overlong.weight * min(1.0, max(0.0, over / overlong.buffer_tokens))
+    return 0.0 - overlong.weight * min(1.0, max(0.0, over / overlong.buffer_tokens))
 
 
 def _raws(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:

@@ -14,11 +14,12 @@ What is *not* done: stripping of reasoning blocks, units, LaTeX. That is the wor
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field as ModelField
+from pydantic import BaseModel, ConfigDict, Field as ModelField, model_validator
 
 from reward_server.graders.base import Field, Kind, Spec, View
 from reward_server.graders.numerals import parse_number, show
@@ -39,6 +40,11 @@ class Extract(BaseModel):
     group: int | str | None = None
     """Number or name of the group that is the answer; by default the first, or the whole match."""
     which: Literal["last", "first"] = "last"
+
+    @model_validator(mode="after")
+    def _compiles(self) -> Extract:
+        Pattern(self.regex, self.group)
+        return self
 
 
 class ExactConfig(BaseModel):
@@ -236,9 +242,16 @@ def _as_text(reference: Any) -> str:
 
 def _shown(answer: Any) -> Any:
     if isinstance(answer, _Json):
-        text = json.dumps(answer.value, default=str, ensure_ascii=False)
+        text = json.dumps(answer.value, default=_shown_number, ensure_ascii=False)
         return text[:_MAX_SHOWN]
     return answer[:_MAX_SHOWN] if isinstance(answer, str) else show(answer)
+
+
+def _shown_number(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value() and value.adjusted() < 50:
+        return int(value)
+    near = float(value)
+    return near if math.isfinite(near) else str(value)
 
 
 def _json_type(value: Any) -> str:

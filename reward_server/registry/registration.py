@@ -6,7 +6,7 @@ import asyncio
 
 from reward_server.problems import FieldError, Invalid
 from reward_server.registry.lifecycle import RunCases, bring_up_to_date
-from reward_server.registry.registry import Registry
+from reward_server.registry.registry import Registry, Version
 from reward_server.schema import CaseResult, GraderRegistered, GraderRegistration
 
 
@@ -17,7 +17,7 @@ async def register(
     if len(wanted.cases) > max_cases:
         raise Invalid.field("cases", f"{len(wanted.cases)} cases; the limit is {max_cases}")
     for index, case in enumerate(wanted.cases):
-        if not case.expect.model_fields_set:
+        if not case.expect.model_dump(exclude_none=True):
             raise Invalid.field(f"cases.{index}.expect", "expects nothing", index)
     draft = registry.draft(wanted.kind, wanted.config, name=wanted.name)
     results = await run_cases(draft, wanted.cases)
@@ -41,6 +41,12 @@ async def register(
         cases=results,
     )
     return registered, made
+
+
+async def activate(registry: Registry, run_cases: RunCases, version: Version) -> None:
+    """Makes a bare name mean this version, and composites with it as an unpinned part follow."""
+    await asyncio.to_thread(registry.activate, version)
+    await bring_up_to_date(registry, run_cases)
 
 
 def _failed(result: CaseResult) -> FieldError:

@@ -165,7 +165,10 @@ class Registry:
         except ValidationError as error:
             raise Invalid.of(
                 [
-                    FieldError(".".join(["config", *map(str, e["loc"])]), e["msg"])
+                    FieldError(
+                        ".".join(["config", *map(str, e["loc"])]),
+                        e["msg"].removeprefix("Value error, "),
+                    )
                     for e in error.errors(include_url=False, include_context=False)
                 ]
             ) from None

@@ -26,7 +26,8 @@ class Admission:
         if items > self._max_items or size > self._max_bytes:
             raise TooLarge(
                 f"{items} items of {size} bytes can never be admitted at once "
-                f"(REWARD_MAX_QUEUED_ITEMS={self._max_items}): send smaller batches"
+                f"(REWARD_MAX_QUEUED_ITEMS is {self._max_items}, REWARD_MAX_QUEUED_MB is "
+                f"{self._max_bytes >> 20}): send smaller batches"
             )
         if self.items + items > self._max_items or self.bytes + size > self._max_bytes:
             rate = self._items_per_s() or _FIRST_GUESS_ITEMS_PER_S

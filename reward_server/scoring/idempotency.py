@@ -58,7 +58,7 @@ class IdempotentRequests:
             running = self._running[key] = _Running(body_hash, task)
             task.add_done_callback(lambda _: self._running.pop(key, None))
         elif running.body_hash != body_hash:
-            raise _other_body()
+            raise other_body()
         running.waiters += 1
         try:
             return await asyncio.shield(running.task)
@@ -82,7 +82,7 @@ class IdempotentRequests:
         if row is None:
             return Remembered({})
         if bytes(row.body_hash) != body_hash:
-            raise _other_body()
+            raise other_body()
         ids: list[int] = json.loads(row.score_ids)
         stored = by_ids(self._database, ids)
         return Remembered(
@@ -100,7 +100,8 @@ def body_hash(request: ScoreRequest) -> bytes:
     return hashlib.sha256(canonical_json(content)).digest()
 
 
-def _other_body() -> Invalid:
+def other_body() -> Invalid:
+    """The refusal of a key that belongs to another body."""
     return Invalid.field(
         "idempotency_key", "this key was used with another body: use a new key for new content"
     )

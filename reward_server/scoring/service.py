@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 import structlog
 
@@ -24,7 +25,7 @@ from reward_server.registry.registry import Draft, Registry, Version
 from reward_server.schema import Case, CaseResult, Item, ScoreRequest
 from reward_server.scoring.admission import Admission
 from reward_server.scoring.desk import Ask, Desk, Graded
-from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash
+from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash, other_body
 from reward_server.scoring.metrics import Metrics
 from reward_server.scoring.record import Reply, Unit, gradings_of, reply, submission
 from reward_server.scoring.views import payload, problem_with, view_of
@@ -32,10 +33,13 @@ from reward_server.settings import Settings
 from reward_server.store import runs
 from reward_server.store.codec import to_json
 from reward_server.store.database import Database, StoreUnavailable
-from reward_server.store.hot import HotStore, Submission
+from reward_server.store.hot import HotStore, KeyTaken, Submission
 from reward_server.store.ids import IdMaker, now_ms
 
 log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MAX_KNOWN_RUNS = 4096
 
@@ -55,6 +59,8 @@ class _Batch:
     units: list[Unit]
     deadline: float
     run_id: int | None = None
+    unpinned: Mapping[str, int] = field(default_factory=dict)
+    """Bare names that the run has not pinned yet -> the version that was taken for each."""
     settled: int = 0
     changed: asyncio.Event | None = None
 
@@ -132,6 +138,7 @@ class Service:
     async def _score(self, request: ScoreRequest, size: int, remembered: Remembered) -> list[Reply]:
         batch = await self._batch(request, remembered.replies)
         with self.admission.admitted(len(batch.units), size):
+            batch = await self._pinned(batch, request, remembered.replies)
             await self._grade(batch, request)
             fresh = await self._record(batch.units, request, batch.run_id, remembered.replies)
         return [*sorted([*fresh, *remembered.replies.values()], key=lambda r: r["index"])]
@@ -143,6 +150,7 @@ class Service:
             return
         batch = await self._batch(request, {})
         with self.admission.admitted(len(batch.units), size):
+            batch = await self._pinned(batch, request, {})
             batch.changed = asyncio.Event()
             put = asyncio.ensure_future(self._put(batch))
             waiting = list(batch.units)
@@ -199,11 +207,13 @@ class Service:
             raise Invalid.field(
                 "items", f"{len(request.items)} items; the limit is {self.settings.max_items}"
             )
-        run_id, versions = await self._resolve(request)
+        run = None if request.run is None else await self._known_run(request.run)
+        versions, unpinned = await self._resolve(request, run)
         self._refuse_bad_items(request.items, versions, "items")
         asked_s = request.deadline_s or self.settings.default_deadline_s
+        self._refuse_short_deadline(asked_s, versions)
         deadline = time.monotonic() + min(asked_s, self.settings.max_deadline_s)
-        batch = _Batch([], deadline, run_id)
+        batch = _Batch([], deadline, run.id if run else None, unpinned)
         reuse = request.reuse == "auto"
         for index, (item, version) in enumerate(zip(request.items, versions, strict=True)):
             if index not in have:
@@ -241,8 +251,11 @@ class Service:
         if errors:
             raise Invalid.of(errors)
 
-    async def _resolve(self, request: ScoreRequest) -> tuple[int | None, list[Version]]:
-        """The version of each item: pinned, pinned by the run, or active."""
+    async def _resolve(
+        self, request: ScoreRequest, run: runs.Run | None
+    ) -> tuple[list[Version], dict[str, int]]:
+        """The version of each item: pinned, pinned by the run, or active; and of each active one
+        that was taken for a bare name, its id."""
         default = request.grader
         refs: dict[str, int] = {}
         for index, item in enumerate(request.items):
@@ -251,9 +264,6 @@ class Service:
                 problem = "name a grader here or in the request's own 'grader'"
                 raise Invalid.field(f"items.{index}.grader", problem, index)
             refs.setdefault(named, index)
-        run = None
-        if request.run is not None:
-            run = await self._pinned(request.run, [r for r in refs if "@" not in r])
         found: dict[str, Version] = {}
         for ref, index in refs.items():
             try:
@@ -272,28 +282,52 @@ class Service:
                 field = "grader" if request.items[index].grader is None else f"items.{index}.grader"
                 error.errors = (FieldError(field, error.detail, index),)
                 raise
-        return (run.id if run else None), [found[i.grader or default or ""] for i in request.items]
+        pins = run.pins if run else {}
+        unpinned = {r: v.id for r, v in found.items() if "@" not in r and r not in pins}
+        return [found[i.grader or default or ""] for i in request.items], unpinned
 
-    async def _pinned(self, name: str, graders: list[str]) -> runs.Run:
-        """The run, with these names pinned."""
-        known = self._runs.get(name)
-        if known is not None and all(g in known.pins for g in graders):
-            self._runs.move_to_end(name)
-            return known
-        active = {
-            g: self.registry.resolve(g).id for g in graders if not known or g not in known.pins
-        }
+    async def _known_run(self, name: str) -> runs.Run | None:
+        if (known := self._runs.get(name)) is None:
+            known = await self._in_store(runs.get, self.database, name)
+            if known is not None:
+                self.remember_run(known)
+        return known
+
+    async def _pinned(
+        self, batch: _Batch, request: ScoreRequest, have: Mapping[int, Reply]
+    ) -> _Batch:
+        """The batch, with its run made and its names pinned: only now, when nothing can refuse it."""
+        if request.run is None or (batch.run_id is not None and not batch.unpinned):
+            return batch
+        run = await self._in_store(runs.pin, self.database, request.run, batch.unpinned)
+        self.remember_run(run)
+        if all(run.pins[name] == taken for name, taken in batch.unpinned.items()):
+            batch.run_id = run.id
+            return batch
+        return await self._batch(request, have)  # another request pinned another version first
+
+    async def _in_store(self, do: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         try:
-            run = await asyncio.to_thread(runs.pin, self.database, name, active)
+            return await asyncio.to_thread(do, *arguments, **options)
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
-        self.remember_run(run)
-        return run
 
     def remember_run(self, run: runs.Run) -> None:
         self._runs[run.name] = run
         if len(self._runs) > _MAX_KNOWN_RUNS:
             self._runs.popitem(last=False)
+
+    def _refuse_short_deadline(self, asked_s: float, versions: list[Version]) -> None:
+        longest = max({v.spec.digest: v for v in versions}.values(), key=self._budget_s)
+        if asked_s <= (budget_s := self._budget_s(longest)):
+            raise Invalid.field(
+                "deadline_s",
+                f"an item starts only while the time left covers its budget, and {longest.label} has "
+                f"{budget_s:g} s: ask for more",
+            )
+
+    def _budget_s(self, version: Version) -> float:
+        return self.registry.catalog.budget_s(version.spec)
 
     async def _grade(self, batch: _Batch, request: ScoreRequest | None) -> None:
         """Settles every unit; if this is cancelled, withdraws what is not settled."""
@@ -340,6 +374,8 @@ class Service:
             await asyncio.shield(self._hot.store(rows))
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
+        except KeyTaken:  # by another server on the same database
+            raise other_body() from None
 
     def _idempotency_row(
         self, request: ScoreRequest, units: list[Unit], have: Mapping[int, Reply]
@@ -363,24 +399,25 @@ def _problem_for(version: Version, item: Item, index: int, where: str) -> FieldE
     """What the item lacks for its grader, or None."""
     grader = version.grader
     assert grader is not None
-    for field in grader.requires:
-        if getattr(item, field.value) is None and not (
-            field is Field.REFERENCE and "reference" in item.model_fields_set
+    for needed in grader.requires:
+        if getattr(item, needed.value) is None and not (
+            needed is Field.REFERENCE and "reference" in item.model_fields_set
         ):
-            needs = f"grader {version.label} needs {field.value}" if version.name else "needed"
-            return FieldError(f"{where}.{index}.{field.value}", needs, index)
-    if Field.REFERENCE in grader.reads and (problem := grader.reference_problem(item.reference)):
-        return FieldError(f"{where}.{index}.reference", f"must be {problem}", index)
+            who = f"grader {version.label}" if version.name else "the grader"
+            problem = f"{who} needs {needed.value}"
+            return FieldError(f"{where}.{index}.{needed.value}", problem, index)
+    if Field.REFERENCE in grader.reads and (wrong := grader.reference_problem(item.reference)):
+        return FieldError(f"{where}.{index}.reference", f"must be {wrong}", index)
     return None
 
 
 def _not_finite(item: Item) -> str:
     """Which field of an item is not JSON."""
-    for field in ("reference", "metadata"):
+    for name in ("reference", "metadata"):
         try:
-            to_json(getattr(item, field))
+            to_json(getattr(item, name))
         except (ValueError, RecursionError):
-            return field
+            return name
     return "completion"
 
 

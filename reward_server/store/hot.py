@@ -51,6 +51,10 @@ class ReusedGradingGone(Exception):
     """A grading that was to be reused has been deleted (retention) since it was looked up."""
 
 
+class KeyTaken(Exception):
+    """The idempotency key was stored with another body."""
+
+
 class GradingRow(NamedTuple):
     """The columns of a reusable grading that a look-up gives back."""
 
@@ -156,8 +160,8 @@ class HotStore(asyncio.Protocol):
                 continue
             if problem is None:
                 future.set_result(result)
-            elif problem == REUSED_GRADING_GONE:
-                future.set_exception(ReusedGradingGone())
+            elif problem in _SPECIAL:
+                future.set_exception(_SPECIAL[problem]())
             else:
                 future.set_exception(StoreUnavailable(problem))
 
@@ -186,6 +190,11 @@ class HotStore(asyncio.Protocol):
 
 
 REUSED_GRADING_GONE = "reused grading gone"
+KEY_TAKEN = "idempotency key taken"
+_SPECIAL: dict[str, type[Exception]] = {
+    REUSED_GRADING_GONE: ReusedGradingGone,
+    KEY_TAKEN: KeyTaken,
+}
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])

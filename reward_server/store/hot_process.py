@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from reward_server.frames import FrameBuffer, frame, unpack
 from reward_server.store import models
 from reward_server.store.database import Database, StoreUnavailable, bulk_insert, reason
-from reward_server.store.hot import FIND, REUSED_GRADING_GONE, STORE
+from reward_server.store.hot import FIND, KEY_TAKEN, REUSED_GRADING_GONE, STORE
 
 MAX_GROUP = 8192
 """Score rows of one transaction."""
@@ -122,7 +122,7 @@ def _commit(database: Database, submissions: list[Any]) -> list[str | None]:
         return [None] * len(submissions)
     except StoreUnavailable as error:
         return [str(error)] * len(submissions)
-    except DBAPIError:
+    except (DBAPIError, _OtherBody):
         if len(submissions) == 1:
             return [_refusal(database, submissions[0])]
         # One of them holds something that the database refuses: find it, so that it fails alone.
@@ -135,6 +135,8 @@ def _refusal(database: Database, submission: Any) -> str | None:
         return None
     except StoreUnavailable as error:
         return str(error)
+    except _OtherBody:
+        return KEY_TAKEN
     except IntegrityError:
         return REUSED_GRADING_GONE
     except DBAPIError as error:
@@ -153,16 +155,24 @@ def _write(database: Database, submissions: list[Any]) -> None:
                 _remember(connection, submission[3])
 
 
+class _OtherBody(Exception):
+    """An idempotency key that another server has stored with another body."""
+
+
 def _remember(connection: Connection, row: tuple[Any, ...]) -> None:
     values = dict(zip((c.name for c in models.idempotency.columns), row, strict=True))
     # Graded again because items were unscored: the newer scores are the request's scores.
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     statement = insert(models.idempotency).values(values)
-    connection.execute(
+    stored = connection.execute(
         statement.on_conflict_do_update(
-            index_elements=["key"], set_={"score_ids": statement.excluded.score_ids}
+            index_elements=["key"],
+            set_={"score_ids": statement.excluded.score_ids},
+            where=models.idempotency.c.body_hash == statement.excluded.body_hash,
         )
     )
+    if stored.rowcount == 0:
+        raise _OtherBody
 
 
 def main(fd: int) -> None:

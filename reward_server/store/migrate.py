@@ -27,6 +27,7 @@ def upgrade(database: Database) -> tuple[str | None, str]:
 
     Servers that start together do it one after the other. Raises UnknownRevision.
     """
+    _refuse_other_encodings(database)
     config = _config()
     head = ScriptDirectory.from_config(config).get_current_head()
     assert head is not None
@@ -44,6 +45,16 @@ def upgrade(database: Database) -> tuple[str | None, str]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     return before, head
+
+
+def _refuse_other_encodings(database: Database) -> None:
+    if not database.is_sqlite:
+        with database.read() as connection:
+            encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding not in ("UTF8", b"UTF8"):
+            raise ValueError(
+                f"the database's encoding is {encoding!r}: make it with ENCODING 'UTF8'"
+            )
 
 
 def _config() -> Config:

@@ -56,7 +56,7 @@ def test_a_failing_golden_case_registers_nothing(client: TestClient) -> None:
         ({"name": "a b"}, "name"),
         ({"name": ""}, "name"),
         ({"kind": "nothing"}, "kind"),
-        ({"config": {"extract": {"regex": "("}}}, "config"),
+        ({"config": {"extract": {"regex": "("}}}, "config.extract"),
         ({"config": {"compare": "sorcery"}}, "config.compare"),
         ({"cases": [{"completion": "x", "expect": {}}]}, "cases.0.expect"),
         ({"cases": [{"completion": "x", "expect": {"reward": 1}}]}, "cases.0.reference"),
@@ -74,7 +74,9 @@ def test_a_bad_registration_names_the_field(
 
 def test_versions_are_listed_and_shown(client: TestClient) -> None:
     client.post("/graders", json=GSM)
-    client.post("/graders", json=GSM | {"config": {"compare": "json"}, "cases": [], "activate": False})
+    client.post(
+        "/graders", json=GSM | {"config": {"compare": "json"}, "cases": [], "activate": False}
+    )
     (summary,) = [g for g in client.get("/graders").json()["graders"] if g["name"] == "gsm"]
     assert (summary["active_version"], summary["versions"], summary["kind"]) == (1, 2, "exact")
     versions = client.get("/graders/gsm").json()["versions"]
@@ -141,7 +143,12 @@ def test_bad_parameters_are_refused(client: TestClient, params: dict[str, Any]) 
 
 
 def test_runs_are_declared_once(client: TestClient) -> None:
-    run = {"name": "exp/7", "config": {"lr": 1e-6}, "graders": ["exact"], "heldout_grader": "format_think"}
+    run = {
+        "name": "exp/7",
+        "config": {"lr": 1e-6},
+        "graders": ["exact"],
+        "heldout_grader": "format_think",
+    }
     assert client.post("/runs", json=run).status_code == 201
     assert client.post("/runs", json=run).status_code == 200
     assert client.post("/runs", json=run | {"config": {}}).status_code == 409
@@ -155,7 +162,9 @@ def test_runs_are_declared_once(client: TestClient) -> None:
 def test_health_readiness_and_metrics(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").status_code == 200
-    client.post("/score", json={"grader": "exact", "items": [{"completion": "a", "reference": "a"}]})
+    client.post(
+        "/score", json={"grader": "exact", "items": [{"completion": "a", "reference": "a"}]}
+    )
     text = client.get("/metrics").text
     assert 'reward_scores_total{basis="verdict"}' in text
     assert 'reward_request_seconds_count{status="2xx"} 1.0' in text

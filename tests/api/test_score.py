@@ -188,7 +188,9 @@ def test_an_idempotent_resend_has_the_same_scores(client: TestClient) -> None:
 
 
 def test_key_order_and_spacing_do_not_make_another_body(client: TestClient) -> None:
-    one = '{"grader":"number","idempotency_key":"k2","items":[{"completion":"A: 1","reference":"1"}]}'
+    one = (
+        '{"grader":"number","idempotency_key":"k2","items":[{"completion":"A: 1","reference":"1"}]}'
+    )
     two = '{"items": [{"reference": "1", "completion": "A: 1"}], "idempotency_key": "k2", "grader": "number"}'  # fmt: skip
     replies = [client.post("/score", content=c, headers=JSON).json() for c in (one, two)]
     assert replies[0] == replies[1]
@@ -246,14 +248,27 @@ def test_a_run_pins_a_bare_name_at_its_first_use(client: TestClient) -> None:
     assert run["graders"]["pinned"]["version"] == 1
 
 
-def test_a_deadline_too_near_is_unscored_and_retryable(client: TestClient) -> None:
-    (one,) = score(client, right(completion="late A: 26"), deadline_s=0.001).json()["scores"]
-    assert one["status"] == "unscored"
-    assert one["failure"] == {
+def test_a_deadline_that_no_item_could_start_within_is_refused(client: TestClient) -> None:
+    response = score(client, right(), deadline_s=0.5)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "deadline_s"
+
+
+def test_an_item_that_cannot_start_in_time_is_unscored_and_retryable(client: TestClient) -> None:
+    items = [{"completion": f"{n} late sleep"} for n in range(6)]
+    scores = score(client, *items, grader="hostile", deadline_s=0.5).json()["scores"]
+    late = [s for s in scores if s["status"] == "unscored"]
+    assert late
+    assert late[0]["failure"] == {
         "kind": "deadline_exceeded",
         "detail": "too little time was left to start grading",
         "retryable": True,
     }
+
+
+def test_a_refused_request_makes_no_run(client: TestClient) -> None:
+    assert score(client, {"completion": "x"}, run="ghost").status_code == 422
+    assert client.get("/runs/ghost").status_code == 404
 
 
 def test_a_batch_over_the_queue_is_refused_and_a_full_queue_says_when_to_retry(
@@ -321,7 +336,9 @@ MALFORMED: list[tuple[bytes, dict[str, str], int, str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "headers", "status", "field"), MALFORMED, ids=range(len(MALFORMED)))
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "field"), MALFORMED, ids=range(len(MALFORMED))
+)
 def test_every_malformed_body_is_a_4xx_that_names_what_is_wrong(
     client: TestClient, body: bytes, headers: dict[str, str], status: int, field: str | None
 ) -> None:
@@ -371,7 +388,9 @@ def test_a_compressed_body_is_read(client: TestClient) -> None:
 def test_numbers_of_any_size_are_kept(client: TestClient) -> None:
     reference = 10**400 // 3
     item = {"completion": f"A: {reference}", "reference": reference, "metadata": {"n": reference}}
-    response = client.post("/score", json={"grader": "exact", "items": [item | {"completion": str(reference)}]})
+    response = client.post(
+        "/score", json={"grader": "exact", "items": [item | {"completion": str(reference)}]}
+    )
     assert response.json()["scores"][0]["reward"] == 1.0
 
 

@@ -50,7 +50,8 @@ def cli(tmp_path: Path) -> Cli:
 
 def items(count: int, **fields: Any) -> list[dict[str, Any]]:
     return [
-        {"completion": f"\u2028 A: {n}", "reference": str(n // 2 * 2)} | fields for n in range(count)
+        {"completion": f"\u2028 A: {n}", "reference": str(n // 2 * 2)} | fields
+        for n in range(count)
     ]
 
 
@@ -97,7 +98,11 @@ def test_a_file_is_scored_resumed_and_exported(cli: Cli) -> None:
 
 
 def test_unscored_items_are_exit_code_1(cli: Cli) -> None:
-    path = cli.file("in.jsonl", *items(2, grader="exact"), {"completion": "x", "grader": "exact", "reference": " "})
+    path = cli.file(
+        "in.jsonl",
+        *items(2, grader="exact"),
+        {"completion": "x", "grader": "exact", "reference": " "},
+    )
     assert "1 unscored" in cli("score", path, expect=1)
 
 

@@ -16,7 +16,8 @@ from tests import hostile
 
 @asynccontextmanager
 async def engine(**options: Any) -> AsyncIterator[LocalEngine]:
-    made = LocalEngine(**({"workers": 2, "catalog": hostile.PATH, "memory_mb": 512} | options))
+    wanted: dict[str, Any] = {"workers": 2, "catalog": hostile.PATH, "memory_mb": 512} | options
+    made = LocalEngine(**wanted)
     await made.start()
     try:
         yield made

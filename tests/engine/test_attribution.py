@@ -167,9 +167,7 @@ def test_a_lost_zygote_is_replaced_and_its_work_done_again() -> None:
                 await asyncio.sleep(0.05)
                 made._process.kill()
 
-            return await grade(
-                made, [view(f"{n} slow") for n in range(30)], meanwhile=kill_zygote
-            )
+            return await grade(made, [view(f"{n} slow") for n in range(30)], meanwhile=kill_zygote)
 
     ended = asyncio.run(main())
     assert all(isinstance(e.outcome, Scored) and e.outcome.reward == 1.0 for e in ended)
@@ -180,9 +178,7 @@ def test_closing_reports_what_was_left() -> None:
         heard: list[Finished] = []
         async with engine(workers=1) as made:
             for completion in ("sleep", "ok"):
-                made.submit(
-                    Work(spec(), view(completion), hostile.BUDGET, 1e18, heard.append)
-                )
+                made.submit(Work(spec(), view(completion), hostile.BUDGET, 1e18, heard.append))
             await asyncio.sleep(0)
         return heard
 

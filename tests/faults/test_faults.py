@@ -246,7 +246,11 @@ def test_two_servers_share_a_database(tmp_path: Path) -> None:
 
 def test_a_socket_that_sends_half_a_request_harms_nobody(server: LiveServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
-    for start in (b"POST /score HTTP/1.1\r\n", b"\x00\xff\n\n", b"POST /score HTTP/1.1\r\nContent-Length: 99\r\n\r\n{"):
+    for start in (
+        b"POST /score HTTP/1.1\r\n",
+        b"\x00\xff\n\n",
+        b"POST /score HTTP/1.1\r\nContent-Length: 99\r\n\r\n{",
+    ):
         with socket.create_connection((host, int(port))) as half:
             half.sendall(start)
     assert post(server, body(1, 2)).status_code == 200

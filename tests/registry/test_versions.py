@@ -248,7 +248,7 @@ def test_composites_nest_only_so_deep(database: Database) -> None:
         ("nothing", {}, "kind"),
         ("exact", {"compare": "words"}, "config.compare"),
         ("exact", {"typo": 1}, "config.typo"),
-        ("exact", {"extract": {"regex": "("}}, "config"),
+        ("exact", {"extract": {"regex": "("}}, "config.extract"),
         ("composite", {"parts": [{"name": "a", "grader": "nobody"}]}, "config.parts"),
     ],
 )

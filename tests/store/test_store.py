@@ -54,7 +54,9 @@ def hot(url: str, timeout_s: float = 5.0) -> HotStore:
 
 def grading(number: int, view: bytes, reward: float | None = 1.0) -> tuple[Any, ...]:
     failed = reward is None
-    result = to_json({"components": {"correct": reward}, "step_rewards": None, "raw": {"n": number}})
+    result = to_json(
+        {"components": {"correct": reward}, "step_rewards": None, "raw": {"n": number}}
+    )
     return (
         number, 1, 1, view.ljust(32, b"."), int(not failed), reward, None if failed else "verdict",
         "worker_lost" if failed else None, b"lost" if failed else None, result, 0.5, 1, now_ms(),
@@ -137,9 +139,7 @@ def test_a_submission_that_is_refused_fails_alone(database: Database, database_u
         store = hot(database_url)
         await store.start()
         try:
-            return await asyncio.gather(
-                store.store(good), store.store(bad), return_exceptions=True
-            )
+            return await asyncio.gather(store.store(good), store.store(bad), return_exceptions=True)
         finally:
             await store.close()
 
@@ -161,9 +161,7 @@ def test_a_reused_grading_that_was_forgotten_is_stored_again(
 
 def test_a_look_up_finds_reusable_gradings_only(database: Database, database_url: str) -> None:
     ids = IdMaker(1)
-    made = Submission(
-        gradings=[grading(ids.next(), b"yes", 0.5), grading(ids.next(), b"no", None)]
-    )
+    made = Submission(gradings=[grading(ids.next(), b"yes", 0.5), grading(ids.next(), b"no", None)])
     stored(database_url, made)
 
     async def main() -> dict[GradingKey, Any]:
@@ -252,6 +250,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_ends_when_there_is_room(tmp_pa
     url = f"sqlite:///{tmp_path / 'full.db'}"
     database = Database(url)
     migrate.upgrade(database)
+
     def limit(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # clamps to the present size
 
@@ -349,9 +348,10 @@ def test_keys_are_checked_expire_and_are_revoked(database: Database) -> None:
     for wrong in (expired, token[:-1], token + "x", "rsk_", "", "x" * 1000, token.upper()):
         assert ring.check(wrong) is None
     with database.read() as connection:
-        assert token.split("_")[2].encode() not in connection.execute(
-            select(models.api_keys.c.secret_hash)
-        ).scalars().all()
+        assert (
+            token.split("_")[2].encode()
+            not in connection.execute(select(models.api_keys.c.secret_hash)).scalars().all()
+        )
     assert ring.revoke(key.id)
     assert not ring.revoke(key.id)
     assert ring.check(token) is None
