@@ -16,7 +16,7 @@ from reward_server.settings import Settings
 from reward_server.store.keys import KeyRing, Scope
 from tests.conftest import serving
 
-GSM = {
+GSM: dict[str, Any] = {
     "name": "gsm",
     "kind": "exact",
     "config": {"compare": "number", "extract": {"regex": "A: *(.*)"}},
@@ -228,7 +228,8 @@ def test_no_request_made_from_the_openapi_document_is_a_5xx(settings: Settings) 
     app = create_app(settings)
     with TestClient(app, base_url="http://127.0.0.1"):
         schema = schemathesis.openapi.from_asgi("/openapi.json", app)
-        operations = [o.ok() for o in schema.get_all_operations()]
+        results: list[Any] = list(schema.get_all_operations())
+        operations = [r.ok() for r in results]
         assert len(operations) >= 12
         for operation in operations:
 

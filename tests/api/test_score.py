@@ -112,7 +112,7 @@ def test_limits_and_losses_are_not_reused(client: TestClient) -> None:
 
 
 def test_only_the_assistants_words_are_graded(client: TestClient) -> None:
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": [{"type": "text", "text": "calling"}], "tool_calls": []},
         {"role": "tool", "content": "A: 26"},
         {"role": "assistant", "content": "I do not know"},

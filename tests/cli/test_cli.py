@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.server import live
 
-GRADER = {
+GRADER: dict[str, Any] = {
     "name": "number",
     "kind": "exact",
     "config": {"compare": "number", "extract": {"regex": "A: *(.*)"}},
@@ -61,7 +61,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_a_grader_is_tested_registered_listed_and_shown(cli: Cli) -> None:
     good = cli.file("g.json", GRADER)
-    bad = cli.file("b.json", GRADER | {"cases": [GRADER["cases"][0] | {"completion": "A: 4"}]})  # type: ignore[index,operator]
+    bad = cli.file("b.json", GRADER | {"cases": [GRADER["cases"][0] | {"completion": "A: 4"}]})
     assert "pass" in cli("graders", "test", good)
     assert "FAIL" in cli("graders", "test", bad, expect=1)
     assert "number@1 active" in cli("graders", "register", good)

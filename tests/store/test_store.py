@@ -139,7 +139,8 @@ def test_a_submission_that_is_refused_fails_alone(database: Database, database_u
         store = hot(database_url)
         await store.start()
         try:
-            return await asyncio.gather(store.store(good), store.store(bad), return_exceptions=True)
+            both = (store.store(good), store.store(bad))
+            return list(await asyncio.gather(*both, return_exceptions=True))
         finally:
             await store.close()
 
@@ -368,5 +369,5 @@ def test_urls_that_cannot_work_are_refused_with_a_reason(url: str) -> None:
 
 def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     database = Database(f"postgresql://nobody@/x?host={tmp_path}", timeout_s=1)
-    with pytest.raises(StoreUnavailable), database.read():
-        pass
+    with pytest.raises(StoreUnavailable), database.read() as connection:
+        connection.execute(text("SELECT 1"))
