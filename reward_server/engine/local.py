@@ -55,6 +55,7 @@ MAX_CHUNK = 256
 MAX_CHUNK_BYTES = 8 << 20
 _TARGET_CHUNK_S = 0.010
 _LEAST_CHUNK_S = 0.001
+_PATIENCE_S = 0.002
 _UNKNOWN_ITEM_S = 0.0005
 _WATCH_EVERY_S = 0.05
 _SWEEP_EVERY_S = 0.25
@@ -93,6 +94,7 @@ class _Slot:
     hung_up: bool = False
     seen: tuple[int, int] = (0, -1)
     seen_at: float = 0.0
+    given_at: float = 0.0
 
     @property
     def idle(self) -> bool:
@@ -143,6 +145,7 @@ class LocalEngine:
         self._chunks = 0
         self._cost_s: dict[str, float] = {}
         self._pump_scheduled = False
+        self._patient = False
         self._closing = False
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -369,10 +372,32 @@ class LocalEngine:
                         slot.transport.abort()
             idle = [s for s in idle if s.idle]
         for slot in idle:
-            if not self._queue:
+            if not self._queue or self._better_wait():
                 return
             if chunk := self._take():
                 self._give(slot, chunk)
+
+    def _better_wait(self) -> bool:
+        """Whether the little that is queued should wait for a worker that is about to be done.
+
+        A chunk costs a wake-up of another process; at many small requests that is most of the cost.
+        """
+        first = self._queue[0]
+        if len(self._queue) * self._cost_s.get(first.spec.digest, _UNKNOWN_ITEM_S) > _LEAST_CHUNK_S:
+            return False
+        now = time.monotonic()
+        if not any(
+            s.chunk is not None and now - s.given_at < _PATIENCE_S for s in self._slots.values()
+        ):
+            return False
+        if not self._patient:
+            self._patient = True
+            self._later("patience", _PATIENCE_S, self._lose_patience)
+        return True
+
+    def _lose_patience(self) -> None:
+        self._patient = False
+        self._schedule_pump()
 
     def _fresh_worker_is_coming(self) -> bool:
         return any(s.leaving or not s.pid or s.hung_up for s in self._slots.values())
@@ -411,7 +436,7 @@ class LocalEngine:
         slot.chunk = list(chunk)
         slot.served += len(chunk)
         slot.seen = (0, -1)
-        slot.seen_at = time.monotonic()
+        slot.seen_at = slot.given_at = time.monotonic()
         specs: dict[str, int] = {}
         packed_specs: list[Any] = []
         items = []

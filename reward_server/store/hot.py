@@ -79,6 +79,7 @@ class HotStore(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._outbox: list[bytes] = []
         self._numbers = 0
         self._closing = False
         self._restarting: asyncio.Task[None] | None = None
@@ -141,8 +142,16 @@ class HotStore(asyncio.Protocol):
             return future
         self._numbers += 1
         self._waiting[self._numbers] = future
-        self._transport.write(frame([self._numbers, what, body]))
+        self._outbox.append(frame([self._numbers, what, body]))
+        if len(self._outbox) == 1:
+            # One write a turn of the loop: requests that arrive together share it, and the commit.
+            self._loop.call_soon(self._flush)
         return future
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if self._transport is not None:
+            self._transport.write(b"".join(messages))
 
     # ── asyncio.Protocol ─────────────────────────────────────────────────────────────────────────
 
@@ -167,6 +176,7 @@ class HotStore(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._outbox = []
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
