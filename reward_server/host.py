@@ -33,6 +33,7 @@ CATALOG = "reward_server.graders.catalog:CATALOG"
 
 _REFRESH_EVERY_S = 2.0
 _RETAIN_EVERY_S = 3600.0
+_BEAT_EVERY_S = 60.0
 _DAY_MS = 86_400_000
 
 
@@ -92,16 +93,17 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
     upkeep: list[asyncio.Task[None]] = []
     try:
         await bring_up_to_date(registry, service.run_cases)
-        upkeep.append(asyncio.create_task(_refresh(host)))
+        upkeep.append(asyncio.create_task(_refresh(host, started.server_id)))
         if settings.retention_days is not None:
             upkeep.append(asyncio.create_task(_retain(host, settings.retention_days)))
         yield host
     finally:
         for task in upkeep:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*upkeep, return_exceptions=True)
         await service.close()
+        with contextlib.suppress(StoreUnavailable):
+            await asyncio.to_thread(servers.still_here, database, started.server_id, ended=True)
         database.close()
 
 
@@ -113,16 +115,23 @@ def load_catalog(path: str) -> Catalog:
     return catalog
 
 
-async def _refresh(host: Host) -> None:
+async def _refresh(host: Host, server_id: int) -> None:
     """Notices what other servers on the database have registered, and keys made or revoked."""
+    loop = asyncio.get_running_loop()
+    beat = loop.time() + _BEAT_EVERY_S
     while True:
         await asyncio.sleep(_REFRESH_EVERY_S)
         try:
             await asyncio.to_thread(host.keys.load)
+            if loop.time() > beat:
+                await asyncio.to_thread(servers.still_here, host.database, server_id)
+                beat = loop.time() + _BEAT_EVERY_S
             if await asyncio.to_thread(host.registry.stale):
                 await asyncio.to_thread(host.registry.load)
         except StoreUnavailable as error:
             log.warning("cannot refresh from the database", error=str(error))
+        except Exception:  # an upkeep that ended would leave revoked keys alive
+            log.exception("cannot refresh from the database")
 
 
 async def _retain(host: Host, days: float) -> None:
@@ -135,4 +144,6 @@ async def _retain(host: Host, days: float) -> None:
             host.service.forget_recent()
         except StoreUnavailable as error:
             log.warning("retention failed; trying again later", error=str(error))
+        except Exception:
+            log.exception("retention failed; trying again later")
         await asyncio.sleep(_RETAIN_EVERY_S)

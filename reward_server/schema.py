@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints
 
 MAX_LABEL = 256
+
+
+class _FailFast(FailFast):
+    """Lists stop at their first wrong element: a report of a million errors would be an attack."""
+
+    __hash__ = object.__hash__  # a union of types wants its members' metadata hashable
+
+
+_AT_FIRST = _FailFast()
 
 Label = Annotated[
     str,
@@ -59,7 +68,10 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
     role: Annotated[str, StringConstraints(max_length=64)]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], _AT_FIRST] | None = None
+
+
+Messages = Annotated[list[Message], _AT_FIRST]
 
 
 class Item(_Request):
@@ -69,8 +81,8 @@ class Item(_Request):
     """The caller's own name for it, given back unchanged."""
     grader: GraderRef | None = None
     """Overrides the request's ``grader`` for this item."""
-    prompt: str | list[Message] | None = None
-    completion: str | list[Message]
+    prompt: str | Messages | None = None
+    completion: str | Messages
     """A string, or chat messages of which only the assistant's words are graded."""
     reference: Any = None
     """What the completion is held against; its shape is set by the grader's kind."""
@@ -99,7 +111,7 @@ class ScoreRequest(_Request):
     """``auto`` answers an equal item of a deterministic grader from its stored grading."""
     idempotency_key: Label | None = None
     """Same key and same body: the same scores. Same key, another body: 422."""
-    items: Annotated[list[Item], Field(min_length=1)]
+    items: Annotated[list[Item], Field(min_length=1, max_length=65536), _AT_FIRST]
 
 
 class StepRewardOut(_Reply):
@@ -165,9 +177,9 @@ class Expectation(_Request):
 class Case(_Request):
     """A golden case: an item with a known result, checked before a version goes live."""
 
-    completion: str | list[Message]
+    completion: str | Messages
     reference: Any = None
-    prompt: str | list[Message] | None = None
+    prompt: str | Messages | None = None
     finish_reason: FinishReason | None = None
     tokens: BigCount | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -180,8 +192,11 @@ class GraderRegistration(_Request):
     name: GraderName
     kind: Annotated[str, StringConstraints(max_length=64)]
     config: dict[str, Any] = Field(default_factory=dict)
-    description: Annotated[str, StringConstraints(max_length=4096)] | None = None
-    cases: list[Case] = Field(default_factory=list)
+    description: (
+        Annotated[str, StringConstraints(max_length=4096, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
+        | None
+    ) = None
+    cases: Annotated[list[Case], Field(max_length=65536), _AT_FIRST] = Field(default_factory=list)
     activate: bool = True
     """Whether ``name`` without a version means this version from now on."""
 
@@ -253,7 +268,9 @@ class RunRequest(_Request):
     name: Label
     config: dict[str, Any] = Field(default_factory=dict)
     """The trainer's own settings, stored as given."""
-    graders: list[GraderRef] = Field(default_factory=list)
+    graders: Annotated[list[GraderRef], Field(max_length=1024), _AT_FIRST] = Field(
+        default_factory=list
+    )
     """Pinned at once; further names are pinned at their first use."""
     train_grader: GraderRef | None = None
     heldout_grader: GraderRef | None = None

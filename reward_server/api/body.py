@@ -21,6 +21,7 @@ M = TypeVar("M", bound=BaseModel)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MAX_ERRORS = 50
+_MANY_KEYS = 400_000
 _MAX_NAME = 100
 
 
@@ -57,6 +58,9 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 def parse(body: bytes, model: type[M]) -> M:
     """The body as a model. Raises Malformed for what is not JSON, Invalid for wrong fields."""
+    if len(body) > _MANY_KEYS and body.count(b'":') - body.count(b'\\":') > _MANY_KEYS:
+        # Each unknown key would be an error of its own, and a report of millions an attack.
+        raise TooLarge(f"more than {_MANY_KEYS} keys in one body: send smaller batches")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

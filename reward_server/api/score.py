@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 import structlog
 from fastapi import APIRouter
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from reward_server.api.access import require
@@ -70,7 +70,7 @@ async def score(request: Request) -> Response:
     except Refused as refused:
         status = refused.status
         raise
-    except _ClientLeft:
+    except (_ClientLeft, ClientDisconnect):
         status = _LEFT
         return Response(status_code=_LEFT)
     finally:

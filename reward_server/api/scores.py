@@ -24,6 +24,7 @@ from reward_server.store.scores import ScoreFilter
 router = APIRouter(tags=["scores"])
 
 NDJSON = "application/x-ndjson"
+_MAX_WITH_ITEMS = 50
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
@@ -41,7 +42,9 @@ async def list_scores(
     since: Annotated[str | None, Query(description="ISO 8601; UTC where no zone is given")] = None,
     cursor: Annotated[str | None, Query(description="next_cursor of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    items: Annotated[bool, Query(description="with what was submitted")] = False,
+    items: Annotated[
+        bool, Query(description="with what was submitted; then at most 50 a page")
+    ] = False,
 ) -> Response:
     """Scores in the order they were made. `Accept: application/x-ndjson` gives all, one a line."""
     require(request, Scope.READ)
@@ -59,6 +62,8 @@ async def list_scores(
 
         return StreamingResponse(lines(), media_type=NDJSON)
     after = _cursor_id(cursor)
+    if items:
+        limit = min(limit, _MAX_WITH_ITEMS)  # completions may be megabytes each
     found = await asyncio.to_thread(
         scores.page, database, wanted, after=after, limit=limit + 1, with_items=items
     )

@@ -56,6 +56,7 @@ MAX_CHUNK_BYTES = 8 << 20
 _TARGET_CHUNK_S = 0.010
 _LEAST_CHUNK_S = 0.001
 _PATIENCE_S = 0.002
+_KILL_AGAIN_S = 2.0
 _UNKNOWN_ITEM_S = 0.0005
 _WATCH_EVERY_S = 0.05
 _SWEEP_EVERY_S = 0.25
@@ -95,6 +96,7 @@ class _Slot:
     seen: tuple[int, int] = (0, -1)
     seen_at: float = 0.0
     given_at: float = 0.0
+    killed_at: float = -math.inf
 
     @property
     def idle(self) -> bool:
@@ -345,6 +347,7 @@ class LocalEngine:
 
     def _kill(self, slot: _Slot, reason: str) -> None:
         slot.killed_for = reason
+        slot.killed_at = time.monotonic()
         if self._control is not None:
             with contextlib.suppress(OSError):
                 zygote.send(self._control, {"do": "kill", "token": slot.token})
@@ -570,8 +573,8 @@ class LocalEngine:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        for slot in self._slots.values():
-            if slot.chunk is not None and slot.pid and slot.killed_for is None:
+        for slot in list(self._slots.values()):
+            if slot.chunk is not None and slot.pid and now - slot.killed_at > _KILL_AGAIN_S:
                 self._check(slot, slot.chunk, now)
         if (passed := now - self._rate_at) >= 1:
             self._rate = 0.5 * self._rate + 0.5 * self._finished / passed
@@ -584,7 +587,10 @@ class LocalEngine:
             slot.seen, slot.seen_at = at, now
         index = at[1] if at[0] == slot.chunk_number else -1
         work = chunk[index] if 0 <= index < len(chunk) else None
-        budget = (work or next(w for w in chunk if w is not None)).budget
+        unsettled = work or next((w for w in chunk if w is not None), None)
+        if unsettled is None:
+            return  # its last word is on the way
+        budget = unsettled.budget
         if work is not None:
             factor, extra = _CPU_GRACE
             try:

@@ -12,6 +12,10 @@ Then the costs of length, in tokens T as the trainer counted them:
                   ``max_tokens − buffer_tokens``, then falling linearly to −1 at ``max_tokens``, −1 beyond;
                   times ``weight``.
 
+A part that ends at a limit (CPU, memory, a crash) leaves ``task`` at 0 or below, so a completion cannot
+dodge a penalty, or open a gate, by exhausting the part that would have caught it. For that to hold, parts
+should reward within [0, 1].
+
 Every number that entered the reward stands in ``components``: each part under its name, ``task``,
 ``length_cost`` and ``overlong`` (the two as they were added, so never above 0). A part that is unscored
 leaves the whole unscored: half a reward would be a wrong one.
@@ -20,6 +24,7 @@ leaves the whole unscored: half a reward would be a wrong one.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +36,7 @@ from reward_server.graders.base import Context, Field, Grader, View
 from reward_server.outcome import Basis, FailureKind, Outcome, Scored, Unscored
 
 MAX_PARTS = 32
+_MAX_RAW_CHARS = 256 << 10
 RESERVED = frozenset({"task", "length_cost", "overlong"})
 
 PartName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_\-]{0,63}$")]
@@ -59,8 +65,8 @@ class LengthCost(BaseModel):
 
 class Overlong(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    max_tokens: int = ModelField(gt=0)
-    buffer_tokens: int = ModelField(gt=0)
+    max_tokens: int = ModelField(gt=0, le=2**53)
+    buffer_tokens: int = ModelField(gt=0, le=2**53)
     """The last tokens before ``max_tokens``, over which the penalty grows."""
     weight: float = ModelField(1.0, gt=0, allow_inf_nan=False)
 
@@ -129,7 +135,9 @@ class CompositeGrader:
     def combine(self, scored: Mapping[str, Scored], tokens: int | None) -> Outcome:
         """The reward of a whole from the verdicts on its parts. Pure."""
         config = self._config
-        task = self._task(scored)
+        # A part at a limit may have hidden the worst: then the task is never better than nothing.
+        certain = all(s.basis is Basis.VERDICT for s in scored.values())
+        task = self._task(scored) if certain else min(0.0, self._task(scored))
         components = {name: s.reward for name, s in scored.items()} | {"task": task}
         reward = task
         if config.length_cost is not None:
@@ -157,7 +165,10 @@ class CompositeGrader:
                 return math.prod(rewards[p.name] for p in parts)
             case "gate":
                 *gates, last = parts
-                open_ = all(rewards[g.name] >= g.threshold for g in gates)
+                open_ = all(
+                    rewards[g.name] >= g.threshold and scored[g.name].basis is Basis.VERDICT
+                    for g in gates
+                )
                 return rewards[last.name] if open_ else 0.0
 
     def _view_of(self, part: Part, view: View) -> View:
@@ -184,4 +195,7 @@ def overlong_penalty(tokens: int, overlong: Overlong) -> float:
 
 
 def _raws(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    return {"parts": {name: dict(o.raw) for name, o in outcomes.items()}}
+    raws = {name: dict(o.raw) for name, o in outcomes.items()}
+    if len(json.dumps(raws)) > _MAX_RAW_CHARS:
+        raws = {n: {"outcome": r.get("outcome"), "note": "raw dropped"} for n, r in raws.items()}
+    return {"parts": raws}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from decimal import Decimal
 from typing import Any, Literal
@@ -141,7 +142,7 @@ class ExactGrader:
         if not all(normal):
             raise CannotScore(
                 FailureKind.INVALID_REFERENCE,
-                "the reference is empty, so an empty completion would be right",
+                "the reference is empty (an empty completion would be right) or no writing at all",
             )
         return list(normal)
 
@@ -156,8 +157,11 @@ class ExactGrader:
                 )
         return list(numbers)
 
-    def _normal_string(self, text: str) -> str:
+    def _normal_string(self, text: str) -> str | None:
+        """The text in its normal form; None for one that no normal form is worth its time."""
         config = self._config
+        if config.unicode != "none" and _piles_up(text):
+            return None
         if config.unicode != "none":
             text = unicodedata.normalize(config.unicode, text)
         if config.ignore_case:
@@ -167,6 +171,24 @@ class ExactGrader:
         if config.collapse_whitespace:
             text = " ".join(text.split()) if config.strip else _collapse(text)
         return text.strip() if config.strip else text
+
+
+def _piles_up(text: str) -> bool:
+    """Whether more than 30 combining marks follow each other: more than any writing has (Unicode's
+    stream-safe format, UAX 15), and normalisation takes quadratic time over them."""
+    if text.isascii() or not _MARKS.search(text):
+        return False
+    run = 0
+    for character in text:
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > _MAX_MARKS:
+            return True
+    return False
+
+
+_MAX_MARKS = 30
+_MARKS = re.compile(r"[^\x00-\u02ff]{31}")
+"""A cheap look before the slow one: marks start at U+0300."""
 
 
 def _collapse(text: str) -> str:

@@ -26,6 +26,11 @@ from reward_server.graders.base import Field, Kind, Spec, View
 from reward_server.graders.patterns import Pattern
 from reward_server.outcome import Scored
 
+# Letters of no script of their own (the Japanese lengthening mark, "µ", "𝑥") speak for none.
+_NO_SCRIPT = r"[\p{Common}\p{Inherited}]+"
+_CORE = {"ja": (r"[\p{Hiragana}\p{Katakana}]+", 0.1), "ko": (r"\p{Hangul}+", 0.5)}
+"""Languages that share a script with another: letters of their own, and their least share. Without it
+Chinese would pass as Japanese."""
 _SCRIPTS = {
     "ar": r"\p{Arabic}",
     "de": r"\p{Latin}",
@@ -85,10 +90,13 @@ class FormatConfig(BaseModel):
             raise ValueError(f"language.region {self.language.region!r} needs a template")
         if self.think_prefilled and not self.template:
             raise ValueError("think_prefilled needs a template")
-        if any(not s.strip() or "\n" in s or len(s) > 200 for s in self.sections):
-            raise ValueError("a section is one non-empty line of at most 200 characters")
-        if len(set(self.sections)) != len(self.sections):
-            raise ValueError("sections repeat")
+        if any(s != s.strip() or len(s.splitlines()) != 1 or len(s) > 200 for s in self.sections):
+            raise ValueError(
+                "a section is one line of at most 200 characters, without white space around it"
+            )
+        for one in self.sections:
+            if sum(_heads(other, one) for other in self.sections) > 1:
+                raise ValueError(f"{one!r} would be found at the heading of another section too")
         return self
 
 
@@ -106,7 +114,12 @@ class FormatGrader:
 
     def __init__(self, config: FormatConfig, spec: Spec) -> None:
         self._config = config
-        self._script = Pattern(_SCRIPTS[config.language.code]) if config.language else None
+        self._script = (
+            Pattern(f"(?:{_SCRIPTS[config.language.code]})+") if config.language else None
+        )
+        core, self._core_share = _CORE.get(config.language.code if config.language else "", ("", 0))
+        self._core = Pattern(core) if core else None
+        self._no_script = Pattern(_NO_SCRIPT)
 
     def reference_problem(self, reference: Any) -> str | None:
         return None
@@ -148,9 +161,12 @@ class FormatGrader:
         if text is None or self._script is None:
             return None
         letters = "".join(_LETTER_RUN.findall(_LATEX_COMMANDS.sub(" ", text)))
-        if not letters:
+        total = len(letters) - self._no_script.covered(letters)
+        if not total:
             return None
-        return round(self._script.count(letters) / len(letters), 4)
+        if self._core is not None and self._core.covered(letters) / total < self._core_share:
+            return 0.0
+        return round(self._script.covered(letters) / total, 4)
 
 
 def take_apart(completion: str, template: str, prefilled: bool) -> Parts | str:
@@ -176,11 +192,16 @@ def take_apart(completion: str, template: str, prefilled: bool) -> Parts | str:
         if not rest.endswith("</answer>"):
             return "text after </answer>"
         rest = rest.removeprefix("<answer>").removesuffix("</answer>")
-    if not think.strip():
+    if not _says_something(think):
         return "the reasoning is empty"
-    if not rest.strip():
+    if not _says_something(rest):
         return "the answer is empty"
     return Parts(think, rest)
+
+
+def _says_something(text: str) -> bool:
+    """White space, invisible characters and mere punctuation are no reasoning and no answer."""
+    return any(c.isalnum() for c in text)
 
 
 def _has_tag(text: str) -> bool:
@@ -199,7 +220,7 @@ def sections_problem(completion: str, sections: list[str]) -> str | None:
         return "the sections are out of order"
     for section, start, end in zip(sections, starts, [*starts[1:], len(lines)], strict=True):
         body = [lines[start].strip()[len(section) :], *lines[start + 1 : end]]
-        if not any(any(c.isalnum() for c in line) for line in body):
+        if not any(map(_says_something, body)):
             return f"{section!r} is empty"
     return None
 

@@ -64,8 +64,9 @@ class Pattern:
         match = self._regex.search(text)
         return self._found(() if match is None else (match,))
 
-    def count(self, text: str) -> int:
-        return sum(1 for _ in self._regex.finditer(text))
+    def covered(self, text: str) -> int:
+        """How many characters its matches cover."""
+        return sum(m.end() - m.start() for m in self._regex.finditer(text))
 
     def _found(self, matches: deque[re2._Match] | tuple[re2._Match, ...]) -> Found | None:
         for match in matches:

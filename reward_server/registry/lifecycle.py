@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from reward_server.problems import Invalid
+from reward_server.problems import Invalid, Unavailable
 from reward_server.registry.builtins import BUILT_INS, BuiltIn
 from reward_server.registry.digest import what_changed
 from reward_server.registry.registry import MAX_DEPTH, Draft, Registry, Version
@@ -32,13 +32,32 @@ async def bring_up_to_date(registry: Registry, run_cases: RunCases) -> list[Vers
     Every server on the database may do this at the same time.
     """
     await asyncio.to_thread(registry.load)
-    minted = []
-    for built_in in BUILT_INS:
-        if built_in.name not in registry.names:
-            minted.append(await _mint_built_in(registry, built_in, run_cases))
+    minted = await _built_ins(registry, run_cases)
+    return minted + await _until_settled(registry, run_cases, composites_only=False)
+
+
+async def follow_parts(registry: Registry, run_cases: RunCases) -> list[Version]:
+    """Mints what a newly active version makes necessary: composites with it as an unpinned part."""
+    return await _until_settled(registry, run_cases, composites_only=True)
+
+
+async def _built_ins(registry: Registry, run_cases: RunCases) -> list[Version]:
+    known = set(registry.names)
+    return [await _mint_built_in(registry, b, run_cases) for b in BUILT_INS if b.name not in known]
+
+
+async def _until_settled(
+    registry: Registry, run_cases: RunCases, *, composites_only: bool
+) -> list[Version]:
+    minted: list[Version] = []
     for _ in range(MAX_DEPTH + 1):  # a composite follows its parts, one level a round
-        made = [await _refresh(registry, name, run_cases) for name in registry.names]
-        new = [v for v in made if v is not None]
+        new = []
+        for name in registry.names:
+            active = registry.active(name)
+            if active is None or (composites_only and not active.spec.parts):
+                continue
+            if (version := await _refresh(registry, name, run_cases)) is not None:
+                new.append(version)
         if not new:
             break
         minted += new
@@ -87,7 +106,12 @@ async def _refresh(registry: Registry, name: str, run_cases: RunCases) -> Versio
         return None
     stored_cases = [Case.model_validate(c) for c in old.cases]
     cases = list(built_in.cases) if built_in else stored_cases
-    failed = [r for r in await run_cases(draft, cases) if not r.passed]
+    try:
+        failed = [r for r in await run_cases(draft, cases) if not r.passed]
+    except Unavailable as error:
+        # Our own trouble says nothing about the version: it is tried again at the next start.
+        log.error("golden cases could not run", grader=name, error=error.detail)
+        return None
     note = what_changed(old.ingredients, draft.ingredients)
     if failed:
         note += f"; not active: {len(failed)} golden cases fail, the first: {failed[0].detail}"

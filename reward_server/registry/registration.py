@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from reward_server.problems import FieldError, Invalid
-from reward_server.registry.lifecycle import RunCases, bring_up_to_date
+from reward_server.registry.lifecycle import RunCases, follow_parts
 from reward_server.registry.registry import Registry, Version
 from reward_server.schema import CaseResult, GraderRegistered, GraderRegistration
 
@@ -31,7 +31,7 @@ async def register(
         cases=[c.model_dump(mode="json", exclude_unset=True) for c in wanted.cases],
         activate=wanted.activate,
     )
-    await bring_up_to_date(registry, run_cases)  # composites that have it as an unpinned part
+    await follow_parts(registry, run_cases)
     active = registry.active(wanted.name)
     registered = GraderRegistered(
         name=version.name,
@@ -46,7 +46,7 @@ async def register(
 async def activate(registry: Registry, run_cases: RunCases, version: Version) -> None:
     """Makes a bare name mean this version, and composites with it as an unpinned part follow."""
     await asyncio.to_thread(registry.activate, version)
-    await bring_up_to_date(registry, run_cases)
+    await follow_parts(registry, run_cases)
 
 
 def _failed(result: CaseResult) -> FieldError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ from reward_server.store.ids import now_ms
 
 MAX_DEPTH = 8
 """Composites within composites."""
+MAX_LEAVES = 256
+"""Graders that one item of a composite is given to, parts of parts counted each time."""
 
 _REF = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})"
@@ -81,6 +84,8 @@ class _Snapshot:
     by_number: Mapping[tuple[str, int], Version]
     by_digest: Mapping[tuple[str, str], Version]
     by_id: Mapping[int, Version]
+    by_name: Mapping[str, list[Version]]
+    """Oldest first."""
     active: Mapping[str, Version | None]
 
 
@@ -91,7 +96,8 @@ class Registry:
         self._database = database
         self.catalog = catalog
         self._max_versions = max_versions
-        self._snapshot = _Snapshot(-1, {}, {}, {}, {})
+        self._loading = threading.Lock()
+        self._snapshot = _Snapshot(-1, {}, {}, {}, {}, {})
 
     # ── looking up ───────────────────────────────────────────────────────────────────────────────
 
@@ -144,10 +150,10 @@ class Registry:
 
     def versions(self, name: str) -> list[Version]:
         """All versions of a name, oldest first. Raises NotFound."""
-        found = [v for (n, _), v in self._snapshot.by_number.items() if n == name]
+        found = self._snapshot.by_name.get(name)
         if not found:
-            self.find(name)
-        return sorted(found, key=lambda v: v.number)
+            raise NotFound(f"no grader is named {name[:64]!r}")
+        return found
 
     # ── drafting ─────────────────────────────────────────────────────────────────────────────────
 
@@ -181,6 +187,10 @@ class Registry:
         spec = Spec(kind.name, canonical, digest_of(made_of), {n: v.spec for n, v in parts.items()})
         if _depth(spec) > MAX_DEPTH:
             raise Invalid.field("config.parts", f"composites nest at most {MAX_DEPTH} deep")
+        if (leaves := _leaves(spec)) > MAX_LEAVES:
+            raise Invalid.field(
+                "config.parts", f"{leaves} graders for one item; the limit is {MAX_LEAVES}"
+            )
         try:
             self.catalog.build(spec)
         except ValueError as error:
@@ -312,6 +322,10 @@ class Registry:
 
     def load(self) -> None:
         """Takes a new snapshot of the database."""
+        with self._loading:  # or an older snapshot could overwrite a newer one
+            self._load()
+
+    def _load(self) -> None:
         with self._database.read() as connection:
             event = connection.execute(select(func.max(models.events.c.id))).scalar() or 0
             spec_rows = {r.digest: r for r in connection.execute(select(models.specs))}
@@ -325,11 +339,15 @@ class Registry:
             for row in version_rows
         ]
         by_id = {v.id: v for v in versions}
+        by_name: dict[str, list[Version]] = {}
+        for version in sorted(versions, key=lambda v: v.number):
+            by_name.setdefault(version.name, []).append(version)
         self._snapshot = _Snapshot(
             event=event,
             by_number={(v.name, v.number): v for v in versions},
             by_digest={(v.name, v.spec.digest): v for v in versions},
             by_id=by_id,
+            by_name=by_name,
             active={
                 r.name: by_id.get(r.active_version_id) if r.active_version_id else None
                 for r in active_rows
@@ -417,6 +435,10 @@ def _unpinned_parts(catalog: Catalog, spec: Spec) -> list[str]:
 
 def _depth(spec: Spec) -> int:
     return 1 + max((_depth(p) for p in spec.parts.values()), default=0)
+
+
+def _leaves(spec: Spec) -> int:
+    return sum(map(_leaves, spec.parts.values())) if spec.parts else 1
 
 
 def _spec_id(connection: Connection, draft: Draft) -> int:

@@ -28,6 +28,7 @@ from reward_server.store.ids import IdMaker, now_ms
 log = structlog.get_logger(__name__)
 
 _MAX_FRESH = 16_384
+_MAX_BUILT = 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +116,7 @@ class Desk:
         """Graded and not yet stored, so not yet found by a look-up."""
         self._cache_items = cache_items
         self._in_flight: dict[GradingKey, _Job] = {}
+        self._built: dict[str, PureGrader | LiveGrader] = {}
 
     def ask(
         self,
@@ -165,6 +167,14 @@ class Desk:
                     job.work.cancelled = True
                 if job.task is not None:
                     job.task.cancel()
+
+    def grader_of(self, spec: Spec) -> PureGrader | LiveGrader:
+        """The grader of a part; built once."""
+        if (built := self._built.get(spec.digest)) is None:
+            if len(self._built) >= _MAX_BUILT:
+                self._built.clear()
+            built = self._built[spec.digest] = self._catalog.build(spec)
+        return built
 
     def unscored(self, ask: Ask, outcome: Unscored) -> None:
         """Settles an ask without grading it."""
@@ -257,8 +267,10 @@ class Desk:
             patient = [a for a in waiters if self._start_by(a) > now]
             waiters = [a for a in waiters if a not in patient]
             if patient:
+                patient[0].cached = False
                 self._start(patient, shared=job.shared)
             if not waiters:
+                job.waiters, job.work = [], None
                 return
         grading = self._grading(first.key, finished.outcome, finished.elapsed_ms, finished.attempts)
         grading.parts = parts
@@ -267,6 +279,7 @@ class Desk:
             self._fresh[grading.key] = grading
             if len(self._fresh) > _MAX_FRESH:  # those whose request never stored them
                 self._fresh.popitem(last=False)
+        job.waiters, job.work = [], None
         for ask in waiters:
             _settle(ask, grading, cached=ask.cached)
 
@@ -288,7 +301,7 @@ class _Context(Context):
     async def part(self, name: str, view: View) -> Outcome:
         subject = self._ask.subject
         spec = subject.spec.parts[name]
-        grader = self._desk._catalog.build(spec)
+        grader = self._desk.grader_of(spec)
         part = Graded(spec, subject.part_ids[spec.digest], grader, subject.part_ids)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -314,7 +327,13 @@ def _settle(ask: Ask, grading: Grading, *, cached: bool) -> None:
     ask.grading = grading
     ask.cached = cached
     ask.job = None
-    ask.on_settled(ask)
+    # Nothing may hold its request alive: a cycle would keep megabytes until a full collection.
+    tell, ask.on_settled = ask.on_settled, _nobody
+    tell(ask)
+
+
+def _nobody(ask: Ask) -> None:
+    """Hears of an ask that is settled already."""
 
 
 def _too_late(outcome: Outcome) -> bool:

@@ -52,20 +52,41 @@ class IdempotentRequests:
 
         Raises Invalid where the key belongs to another body.
         """
+        while True:
+            running = self._join(key, body_hash, score)
+            running.waiters += 1
+            try:
+                return await asyncio.shield(running.task)
+            except asyncio.CancelledError:
+                own = asyncio.current_task()
+                if own is not None and own.cancelling():
+                    raise
+                # The one joined was cancelled by its last client's leaving: begin anew.
+            finally:
+                running.waiters -= 1
+                if running.waiters == 0 and not running.task.done():
+                    self._running.pop(key, None)
+                    running.task.cancel()  # every client that waited for it has left
+
+    def _join(
+        self,
+        key: str,
+        body_hash: bytes,
+        score: Callable[[Remembered], Awaitable[list[Reply]]],
+    ) -> _Running:
         running = self._running.get(key)
         if running is None:
             task = asyncio.ensure_future(self._run(key, body_hash, score))
             running = self._running[key] = _Running(body_hash, task)
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+            task.add_done_callback(lambda done: self._ended(key, done))
         elif running.body_hash != body_hash:
             raise other_body()
-        running.waiters += 1
-        try:
-            return await asyncio.shield(running.task)
-        finally:
-            running.waiters -= 1
-            if running.waiters == 0 and not running.task.done():
-                running.task.cancel()  # every client that waited for it has left
+        return running
+
+    def _ended(self, key: str, task: asyncio.Task[list[Reply]]) -> None:
+        running = self._running.get(key)
+        if running is not None and running.task is task:
+            del self._running[key]
 
     async def _run(
         self, key: str, body_hash: bytes, score: Callable[[Remembered], Awaitable[list[Reply]]]

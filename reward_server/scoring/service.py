@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
@@ -42,6 +43,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAX_KNOWN_RUNS = 4096
+_PORTION_BYTES = 16 << 20
+_CASE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,23 +152,46 @@ class Service:
             yield await self.score(request, size)
             return
         batch = await self._batch(request, {})
-        with self.admission.admitted(len(batch.units), size):
+        ready: asyncio.Queue[list[Reply] | None] = asyncio.Queue()
+        place = self.admission.admitted(len(batch.units), size)
+        place.__enter__()
+        task = asyncio.ensure_future(self._stream_into(ready, batch, request, place))
+        try:
+            while (replies := await ready.get()) is not None:
+                yield replies
+            await task
+        finally:
+            task.cancel()  # the reader has left, or nothing is left to do
+
+    async def _stream_into(
+        self,
+        ready: asyncio.Queue[list[Reply] | None],
+        batch: _Batch,
+        request: ScoreRequest,
+        place: AbstractContextManager[None],
+    ) -> None:
+        """Scores at its own pace: a reader that is slow, or stops, holds no place in the queue."""
+        waiting: list[Unit] = []
+        try:
             batch = await self._pinned(batch, request, {})
             batch.changed = asyncio.Event()
-            put = asyncio.ensure_future(self._put(batch))
             waiting = list(batch.units)
-            try:
-                while waiting:
-                    await batch.changed.wait()
-                    batch.changed.clear()
-                    done = [u for u in waiting if u.ask.grading is not None]
-                    waiting = [u for u in waiting if u.ask.grading is None]
-                    if done:
-                        yield await self._record(done, request, batch.run_id, {})
-                await put
-            finally:
-                put.cancel()
-                self._desk.withdraw([u.ask for u in waiting])
+            put = asyncio.ensure_future(self._put(batch))
+            changed = batch.changed
+            put.add_done_callback(lambda _: changed.set())
+            while waiting:
+                await changed.wait()
+                changed.clear()
+                if put.done():
+                    put.result()  # raises what went wrong
+                done = [u for u in waiting if u.ask.grading is not None]
+                waiting = [u for u in waiting if u.ask.grading is None]
+                if done:
+                    ready.put_nowait(await self._record(done, request, batch.run_id, {}))
+        finally:
+            self._desk.withdraw([u.ask for u in waiting])
+            place.__exit__(None, None, None)
+            ready.put_nowait(None)
 
     async def run_cases(self, draft: Draft, cases: list[Case]) -> list[CaseResult]:
         """Grades golden cases with a draft; stores nothing."""
@@ -179,10 +205,17 @@ class Service:
             Item(**{k: getattr(c, k) for k in c.model_fields_set if k != "expect"}) for c in cases
         ]
         self._refuse_bad_items(items, [version] * len(items), "cases")
-        batch = _Batch([], time.monotonic() + self.settings.default_deadline_s)
-        for index, item in enumerate(items):
-            batch.units.append(self._unit(index, item, version, batch, reuse=False, where="cases"))
-        await self._grade(batch, None)
+        for _ in range(_CASE_TRIES):
+            batch = _Batch([], time.monotonic() + self.settings.default_deadline_s)
+            for index, item in enumerate(items):
+                unit = self._unit(index, item, version, batch, reuse=False, where="cases")
+                batch.units.append(unit)
+            await self._grade(batch, None)
+            failed = [o for u in batch.units if (o := _our_failure(u)) is not None]
+            if not failed:
+                break
+        else:
+            raise Unavailable(f"golden cases could not be graded: {failed[0].detail}")
         results = []
         for unit, case in zip(batch.units, cases, strict=True):
             grading = unit.ask.grading
@@ -359,11 +392,11 @@ class Service:
         have: Mapping[int, Reply],
     ) -> list[Reply]:
         """Stores the units' scores; returns their replies once they are durable."""
-        rows = submission(units, request, run_id, self._ids)
-        if request.idempotency_key is not None:
-            rows.idempotency = self._idempotency_row(request, units, have)
-        if units or rows.idempotency:
-            await self._store(rows)
+        parts = [submission(some, request, run_id, self._ids) for some in _portions(units)]
+        if request.idempotency_key is not None and parts:
+            parts[-1].idempotency = self._idempotency_row(request, units, have)
+        for part in parts:
+            await self._store(part)
         self._desk.stored(gradings_of(units))
         self.metrics.scored(units)
         return [reply(unit, self.environment.hash) for unit in units]
@@ -379,9 +412,7 @@ class Service:
 
     def _idempotency_row(
         self, request: ScoreRequest, units: list[Unit], have: Mapping[int, Reply]
-    ) -> tuple[str, bytes, bytes, int] | None:
-        if not units:
-            return None  # everything was remembered already
+    ) -> tuple[str, bytes, bytes, int]:
         ids = {u.index: u.score_id for u in units} | {
             i: int(r["score_id"]) for i, r in have.items()
         }
@@ -393,6 +424,26 @@ class Service:
         self.metrics.store_failed()
         log.error("the store is unavailable", error=str(error))
         return Unavailable(f"the store is unavailable ({error}); nothing was stored", 2)
+
+
+def _our_failure(unit: Unit) -> Unscored | None:
+    """A failure that says nothing about the item, so nothing about the grader either."""
+    outcome = unit.ask.grading.outcome if unit.ask.grading else None
+    return outcome if isinstance(outcome, Unscored) and outcome.retryable else None
+
+
+def _portions(units: list[Unit]) -> Iterator[list[Unit]]:
+    """Units in portions of a bounded size: what one message to the store may hold."""
+    portion: list[Unit] = []
+    size = 0
+    for unit in units:
+        size += len(unit.payload) + sum(len(g.as_columns()[-1]) for g in gradings_of([unit]))
+        portion.append(unit)
+        if size > _PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def _problem_for(version: Version, item: Item, index: int, where: str) -> FieldError | None:

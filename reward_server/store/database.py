@@ -53,6 +53,9 @@ class Database:
         try:
             with self.engine.connect() as connection:
                 connection = connection.execution_options(write=write)
+                if not write and not self.is_sqlite:
+                    # A snapshot, as SQLite's reads are: by default each statement has its own.
+                    connection = connection.execution_options(isolation_level="REPEATABLE READ")
                 with connection.begin():
                     yield connection
         except DBAPIError as error:

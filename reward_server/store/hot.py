@@ -117,7 +117,10 @@ class HotStore(asyncio.Protocol):
         try:
             await self._ask(STORE, [s.gradings, s.scores, s.items, s.idempotency])
         except ReusedGradingGone:
-            await self._ask(STORE, [s.all_gradings(), s.scores, s.items, s.idempotency])
+            try:
+                await self._ask(STORE, [s.all_gradings(), s.scores, s.items, s.idempotency])
+            except ReusedGradingGone:
+                raise StoreUnavailable("the database refuses the rows") from None
 
     async def close(self) -> None:
         """Ends the process after it has done all that it was asked."""

@@ -1,7 +1,7 @@
 """Ids of gradings and scores: 63-bit integers that grow with time and need no database to be made.
 
-Bits: 41 of milliseconds since 2024, 10 of node, 12 of sequence. The node is the number of this start of
-the server (``servers.id`` modulo 1024), so two servers on one database do not collide. Growing keys are
+Bits: 41 of milliseconds since 2024, 10 of node, 12 of sequence. A running server holds its node number
+(``servers.node``), so two servers on one database do not collide. Growing keys are
 what makes inserts appends; a page of scores can be continued from the last id seen.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 EPOCH_MS = 1_704_067_200_000
+NODES = 1024
 _NODE_BITS, _SEQUENCE_BITS = 10, 12
 _SHIFT = _NODE_BITS + _SEQUENCE_BITS
 MAX_ID = 2**63 - 1

@@ -91,9 +91,11 @@ servers = Table(
     Column("host", Text, nullable=False),
     Column("release", String(128), nullable=False),
     Column("environment_id", ForeignKey("environments.id"), nullable=False),
-    sqlite_autoincrement=True,
+    Column("node", SmallInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
 )
-"""One row for each start of a server. Its id is the node number in the ids that it makes."""
+"""One row for each start of a server. While it runs it holds a node number, which makes its ids its
+own, and says so in ``seen_ms``; 0 once it has ended."""
 
 events = Table(
     "events",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy.exc import IntegrityError
 
 from reward_server.outcome import Scored, Unscored
 from reward_server.schema import FailureOut, GraderOut, StepRewardOut, StoredScore
@@ -18,6 +20,7 @@ from reward_server.store.database import Database
 from reward_server.store.ids import first_id_at
 
 _CHUNK = 1000
+_CHUNK_WITH_ITEMS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,8 @@ def every(
 ) -> Iterator[list[StoredScore]]:
     """All scores of a filter in chunks, each read in a transaction of its own."""
     after = 0
-    while chunk := page(database, wanted, after=after, limit=_CHUNK, with_items=with_items):
+    limit = _CHUNK_WITH_ITEMS if with_items else _CHUNK
+    while chunk := page(database, wanted, after=after, limit=limit, with_items=with_items):
         yield chunk
         after = int(chunk[-1].score_id)
 
@@ -109,7 +113,9 @@ def forget_before(database: Database, ms: int, *, chunk: int = 5000) -> int:
                 break
             after = old[-1]
             needed = select(s.c.grading_id).where(s.c.grading_id.in_(old))
-            connection.execute(delete(g).where(g.c.id.in_(old), g.c.id.not_in(needed)))
+            with contextlib.suppress(IntegrityError), connection.begin_nested():
+                # Refused where a score has come to need one meanwhile: next time, then.
+                connection.execute(delete(g).where(g.c.id.in_(old), g.c.id.not_in(needed)))
     with database.write() as connection:
         i = models.idempotency
         connection.execute(delete(i).where(i.c.created_ms < ms))

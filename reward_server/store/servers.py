@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from reward_server.store import models
 from reward_server.store.codec import to_json
-from reward_server.store.database import Database, retrying
-from reward_server.store.ids import now_ms
+from reward_server.store.database import (
+    Database,
+    StoreUnavailable,
+    one_at_a_time,
+    retrying,
+)
+from reward_server.store.ids import NODES, now_ms
+
+_HELD_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """A start, recorded. ``drift`` says what this host observed differently the last time."""
 
+    server_id: int
     node: int
     environment_id: int
     drift: dict[str, list[Any]] | None
@@ -31,14 +40,18 @@ def record_start(
 
     def transaction() -> Started:
         with database.write() as connection:
+            one_at_a_time(connection)
+            node = _free_node(connection)
             environment_id = _environment_id(connection, observed, digest)
             drift = _drift(connection, host, environment_id, observed)
-            node = connection.execute(
+            server_id = connection.execute(
                 insert(models.servers).values(
                     started_ms=now_ms(),
                     host=host,
                     release=release,
                     environment_id=environment_id,
+                    node=node,
+                    seen_ms=now_ms(),
                 )
             ).inserted_primary_key[0]  # type: ignore[index]
             if drift:
@@ -49,9 +62,28 @@ def record_start(
                         detail=to_json({"host": host, "changed": drift}),
                     )
                 )
-            return Started(node, environment_id, drift)
+            return Started(server_id, node, environment_id, drift)
 
     return retrying(transaction)
+
+
+def still_here(database: Database, server_id: int, *, ended: bool = False) -> None:
+    """Keeps hold of the server's node number, or lets go of it."""
+    s = models.servers
+    with database.write() as connection:
+        connection.execute(
+            update(s).where(s.c.id == server_id).values(seen_ms=0 if ended else now_ms())
+        )
+
+
+def _free_node(connection: Connection) -> int:
+    """A node number that no server has held within the last ten minutes."""
+    s = models.servers
+    held = set(connection.scalars(select(s.c.node).where(s.c.seen_ms > now_ms() - _HELD_MS)))
+    free = [n for n in range(NODES) if n not in held]
+    if not free:
+        raise StoreUnavailable(f"{NODES} servers are running on this database")
+    return random.choice(free)
 
 
 def recent_events(

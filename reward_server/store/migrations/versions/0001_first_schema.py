@@ -98,8 +98,9 @@ def upgrade() -> None:
     sa.Column('release', sa.String(length=128), nullable=False),
     sa.Column('environment_id', sa.Integer(), nullable=False),
     sa.ForeignKeyConstraint(['environment_id'], ['environments.id'], name=op.f('fk_servers_environment_id')),
-    sa.PrimaryKeyConstraint('id', name=op.f('pk_servers')),
-    sqlite_autoincrement=True
+    sa.Column('node', sa.SmallInteger(), nullable=False),
+    sa.Column('seen_ms', sa.BigInteger(), nullable=False),
+    sa.PrimaryKeyConstraint('id', name=op.f('pk_servers'))
     )
     op.create_table('versions',
     sa.Column('id', sa.Integer(), nullable=False),
