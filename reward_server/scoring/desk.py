@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from reward_server.engine.base import Engine, Finished, Work
 from reward_server.graders.base import Context, LiveGrader, PureGrader, Spec, View
 from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
-from reward_server.scoring.views import narrowed, view_bytes, view_hash
+from reward_server.scoring.views import names_of, narrowed, view_bytes, view_hash
 from reward_server.store.codec import outcome_columns, outcome_of
 from reward_server.store.hot import GradingKey, HotStore
 from reward_server.store.ids import IdMaker, now_ms
@@ -66,7 +66,9 @@ class Graded:
     spec: Spec
     spec_id: int
     grader: PureGrader | LiveGrader
-    part_ids: dict[str, int] = field(default_factory=dict)
+    names: tuple[str, ...]
+    """Of the fields that it reads."""
+    part_ids: Mapping[str, int] = field(default_factory=dict)
     """Digest -> spec id of every part."""
 
 
@@ -127,7 +129,7 @@ class Desk:
         on_settled: Callable[[Ask], None],
     ) -> Ask:
         """Prepares an ask. Raises ValueError for a view that is not JSON (NaN, infinities)."""
-        data = view_bytes(view, subject.grader.reads)
+        data = view_bytes(view, subject.names)
         key = GradingKey(subject.spec_id, self._environment_id, view_hash(data))
         deterministic = self._catalog[subject.spec.kind].deterministic
         return Ask(subject, view, data, key, deadline, reuse and deterministic, on_settled)
@@ -302,7 +304,8 @@ class _Context(Context):
         subject = self._ask.subject
         spec = subject.spec.parts[name]
         grader = self._desk.grader_of(spec)
-        part = Graded(spec, subject.part_ids[spec.digest], grader, subject.part_ids)
+        names = names_of(grader.reads)
+        part = Graded(spec, subject.part_ids[spec.digest], grader, names, subject.part_ids)
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_settled(ask: Ask) -> None:
@@ -310,7 +313,7 @@ class _Context(Context):
                 settled.set_result(None)
 
         ask = self._desk.ask(
-            part, narrowed(view, grader.reads), self._ask.deadline, self._ask.reuse, on_settled
+            part, narrowed(view, names), self._ask.deadline, self._ask.reuse, on_settled
         )
         try:
             await self._desk.put([ask])

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -29,7 +30,7 @@ from reward_server.scoring.desk import Ask, Desk, Graded
 from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash, other_body
 from reward_server.scoring.metrics import Metrics
 from reward_server.scoring.record import Reply, Unit, gradings_of, reply, submission
-from reward_server.scoring.views import payload, problem_with, view_of
+from reward_server.scoring.views import names_of, payload, problem_with, view_of
 from reward_server.settings import Settings
 from reward_server.store import runs
 from reward_server.store.codec import to_json
@@ -108,6 +109,7 @@ class Service:
         )
         self._idempotent = IdempotentRequests(database)
         self._runs: OrderedDict[str, runs.Run] = OrderedDict()
+        self._subjects: WeakKeyDictionary[Version, Graded] = WeakKeyDictionary()
 
     async def start(self) -> None:
         await self._hot.start()
@@ -263,16 +265,24 @@ class Service:
         reuse: bool,
         where: str = "items",
     ) -> Unit:
-        assert version.grader is not None
-        subject = Graded(version.spec, version.spec_id, version.grader, dict(version.part_specs))
+        subject = self._subject(version)
         try:
             stored = payload(item)
-            view = view_of(item, version.grader.reads)
+            view = view_of(item, subject.names)
             ask = self._desk.ask(subject, view, batch.deadline, reuse, batch.on_settled)
         except (ValueError, RecursionError) as error:
             field = _not_finite(item)
             raise Invalid.field(f"{where}.{index}.{field}", f"not JSON: {error}", index) from None
         return Unit(index, item, version, stored, ask)
+
+    def _subject(self, version: Version) -> Graded:
+        known = self._subjects.get(version)
+        if known is None:
+            assert version.grader is not None
+            names = names_of(version.grader.reads)
+            known = Graded(version.spec, version.spec_id, version.grader, names, version.part_specs)
+            self._subjects[version] = known
+        return known
 
     def _refuse_bad_items(self, items: list[Item], versions: list[Version], where: str) -> None:
         errors: list[FieldError] = []

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from reward_server.outcome import Basis, FailureKind, Outcome, Scored, StepReward, Unscored
 
 
@@ -28,13 +30,21 @@ _encode = json.JSONEncoder(
 ).encode
 
 
+def _result_json(value: Any) -> bytes:
+    """JSON of a grader's result. In ``raw`` NaN becomes null, as it does in the reply."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer of more than 64 bits
+        return to_json(value)
+
+
 def outcome_columns(outcome: Outcome) -> tuple[Any, ...]:
     """reward, basis, failure, detail, result."""
     if isinstance(outcome, Unscored):
-        result = to_json({"raw": outcome.raw})
+        result = _result_json({"raw": outcome.raw})
         detail = outcome.detail.encode("utf-8", "replace")
         return None, None, outcome.kind.value, detail, result
-    result = to_json(
+    result = _result_json(
         {
             "components": dict(outcome.components),
             "step_rewards": steps_json(outcome.step_rewards),
