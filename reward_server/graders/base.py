@@ -127,6 +127,8 @@ class Kind:
     decided_by: tuple[str, ...] = ()
     """Distributions whose version can change a verdict; they enter the digest."""
     pure: bool = True
+    cheap: bool = False
+    """Grading costs less than looking for an earlier grading; so that is looked for while storing."""
     budget: Budget = Budget()
     unavailable: Callable[[], str | None] = lambda: None
     """Why it cannot run on this machine and what to install, or None."""

@@ -288,4 +288,5 @@ KIND = Kind(
     reference=Any,
     build=ExactGrader,
     decided_by=("google-re2",),
+    cheap=True,
 )

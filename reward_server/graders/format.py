@@ -241,4 +241,5 @@ KIND = Kind(
     reference=Any,
     build=FormatGrader,
     decided_by=("google-re2",),
+    cheap=True,
 )

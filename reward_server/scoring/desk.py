@@ -22,7 +22,7 @@ from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
 from reward_server.scoring.views import names_of, narrowed, view_bytes, view_hash
 from reward_server.store.codec import outcome_columns, outcome_of
-from reward_server.store.hot import GradingKey, HotStore
+from reward_server.store.hot import GradingKey, GradingRow, HotStore
 from reward_server.store.ids import IdMaker, now_ms
 
 log = structlog.get_logger(__name__)
@@ -45,6 +45,8 @@ class Grading:
     durable: bool = False
     """Whether its row is committed. Whoever records a score of it stores it where it is not."""
     parts: tuple[Grading, ...] = ()
+    unchecked: bool = False
+    """Made without looking for an earlier one: the store looks when it is stored."""
     columns: tuple[Any, ...] = ()
     """Its outcome as the store has it, once that was computed."""
 
@@ -141,7 +143,10 @@ class Desk:
             if not ask.reuse:
                 self._start([ask], shared=False)
             elif not self._answer_from_memory(ask):
-                unknown.append(ask)
+                if self._catalog[ask.subject.spec.kind].cheap:
+                    self._start([ask], shared=True)
+                else:
+                    unknown.append(ask)
         if not unknown:
             return
         found = await self._store.find([a.key for a in unknown])
@@ -187,12 +192,19 @@ class Desk:
         """Drops the memory of recent gradings, whose rows may be gone."""
         self._recent.clear()
 
-    def stored(self, gradings: Iterable[Grading]) -> None:
-        """These gradings are committed; from now on equal items are answered from memory."""
+    def stored(self, gradings: Iterable[Grading], earlier: Mapping[int, GradingRow]) -> None:
+        """These gradings are committed, or exist already as an earlier one; from now on equal items
+        are answered from memory."""
         for grading in gradings:
-            grading.durable = True
+            memory: _Memory
+            if row := earlier.get(grading.id):
+                columns = (row.reward, row.basis, row.failure, row.detail, row.result)
+                memory = (row.id, row.elapsed_ms, columns)
+            else:
+                grading.durable = True
+                memory = (grading.id, grading.elapsed_ms, grading.as_columns())
             if self._fresh.pop(grading.key, None) is not None and self._cache_items:
-                self._recent[grading.key] = (grading.id, grading.elapsed_ms, grading.as_columns())
+                self._recent[grading.key] = memory
                 if len(self._recent) > self._cache_items:
                     self._recent.popitem(last=False)
 
@@ -203,11 +215,7 @@ class Desk:
     def _answer_from_memory(self, ask: Ask) -> bool:
         if recent := self._recent.get(ask.key):
             self._recent.move_to_end(ask.key)
-            number, elapsed_ms, columns = recent
-            outcome = outcome_of(*columns)
-            grading = Grading(number, ask.key, outcome, elapsed_ms, 1, 0, True, durable=True)
-            grading.columns = columns
-            _settle(ask, grading, cached=True)
+            _settle(ask, _remembered(ask.key, *recent), cached=True)
             return True
         if fresh := self._fresh.get(ask.key):
             _settle(ask, fresh, cached=True)
@@ -276,6 +284,7 @@ class Desk:
                 return
         grading = self._grading(first.key, finished.outcome, finished.elapsed_ms, finished.attempts)
         grading.parts = parts
+        grading.unchecked = job.shared and self._catalog[first.subject.spec.kind].cheap
         grading.reusable = grading.reusable and self._catalog[first.subject.spec.kind].deterministic
         if grading.reusable and job.shared:
             self._fresh[grading.key] = grading
@@ -290,6 +299,20 @@ class Desk:
     ) -> Grading:
         reusable = isinstance(outcome, Scored) and outcome.basis is Basis.VERDICT
         return Grading(self._ids.next(), key, outcome, elapsed_ms, attempts, now_ms(), reusable)
+
+
+def earlier_grading(key: GradingKey, row: GradingRow) -> Grading:
+    """A grading that the store had already."""
+    columns = (row.reward, row.basis, row.failure, row.detail, row.result)
+    return _remembered(key, row.id, row.elapsed_ms, columns)
+
+
+def _remembered(
+    key: GradingKey, number: int, elapsed_ms: float, columns: tuple[Any, ...]
+) -> Grading:
+    grading = Grading(number, key, outcome_of(*columns), elapsed_ms, 1, 0, True, durable=True)
+    grading.columns = columns
+    return grading
 
 
 class _Context(Context):

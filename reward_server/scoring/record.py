@@ -64,6 +64,9 @@ def submission(
         result.items.append((unit.score_id, unit.payload))
     every = {g.id: g for g in _with_parts(used)}  # parts may be shared
     result.gradings = [_row(g) for g in every.values() if not g.durable]
+    result.unchecked = [
+        g.id for g in every.values() if g.unchecked and g.reusable and not g.durable
+    ]
     result.all_gradings = lambda: [_row(g) for g in every.values()]
     return result
 

@@ -26,7 +26,7 @@ from reward_server.registry.lifecycle import result_of_case
 from reward_server.registry.registry import Draft, Registry, Version
 from reward_server.schema import Case, CaseResult, Item, ScoreRequest
 from reward_server.scoring.admission import Admission
-from reward_server.scoring.desk import Ask, Desk, Graded
+from reward_server.scoring.desk import Ask, Desk, Graded, earlier_grading
 from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash, other_body
 from reward_server.scoring.metrics import Metrics
 from reward_server.scoring.record import Reply, Unit, gradings_of, reply, submission
@@ -35,7 +35,7 @@ from reward_server.settings import Settings
 from reward_server.store import runs
 from reward_server.store.codec import to_json
 from reward_server.store.database import Database, StoreUnavailable
-from reward_server.store.hot import HotStore, KeyTaken, Submission
+from reward_server.store.hot import GradingRow, HotStore, KeyTaken, Submission
 from reward_server.store.ids import IdMaker, now_ms
 
 log = structlog.get_logger(__name__)
@@ -405,16 +405,21 @@ class Service:
         parts = [submission(some, request, run_id, self._ids) for some in _portions(units)]
         if request.idempotency_key is not None and parts:
             parts[-1].idempotency = self._idempotency_row(request, units, have)
+        earlier: dict[int, GradingRow] = {}
         for part in parts:
-            await self._store(part)
-        self._desk.stored(gradings_of(units))
+            earlier |= await self._store(part)
+        self._desk.stored(gradings_of(units), earlier)
+        for unit in units if earlier else ():
+            made = unit.ask.grading
+            if made is not None and (row := earlier.get(made.id)) is not None:
+                unit.ask.grading, unit.ask.cached = earlier_grading(made.key, row), True
         self.metrics.scored(units)
         return [reply(unit, self.environment.hash) for unit in units]
 
-    async def _store(self, rows: Submission) -> None:
+    async def _store(self, rows: Submission) -> dict[int, GradingRow]:
         try:
             # Shielded: a client that leaves now must not make half-known rows.
-            await asyncio.shield(self._hot.store(rows))
+            return await asyncio.shield(self._hot.store(rows))
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
         except KeyTaken:  # by another server on the same database

@@ -43,6 +43,8 @@ class Submission:
     scores: list[tuple[Any, ...]] = field(default_factory=list)
     items: list[tuple[Any, ...]] = field(default_factory=list)
     idempotency: tuple[Any, ...] | None = None
+    unchecked: list[int] = field(default_factory=list)
+    """Ids of gradings that were made without looking for an earlier one of the same view."""
     all_gradings: Callable[[], list[tuple[Any, ...]]] = list
     """Rows of every grading that the scores point at, the reused ones too."""
 
@@ -111,16 +113,22 @@ class HotStore(asyncio.Protocol):
         found = (GradingRow(*row) for row in rows)
         return {GradingKey(r.spec_id, r.environment_id, r.view_hash): grading_of(r) for r in found}
 
-    async def store(self, submission: Submission) -> None:
-        """Returns once it is durable. Raises StoreUnavailable."""
+    async def store(self, submission: Submission) -> dict[int, GradingRow]:
+        """Returns once it is durable. Raises StoreUnavailable, KeyTaken.
+
+        Of the unchecked gradings that turned out to exist already, the earlier ones, by the ids that
+        the scores were submitted with: the scores now point at those.
+        """
         s = submission
+        rest = [s.scores, s.items, s.idempotency, s.unchecked]
         try:
-            await self._ask(STORE, [s.gradings, s.scores, s.items, s.idempotency])
+            known = await self._ask(STORE, [s.gradings, *rest])
         except ReusedGradingGone:
             try:
-                await self._ask(STORE, [s.all_gradings(), s.scores, s.items, s.idempotency])
+                known = await self._ask(STORE, [s.all_gradings(), *rest])
             except ReusedGradingGone:
                 raise StoreUnavailable("the database refuses the rows") from None
+        return {number: GradingRow(*row) for number, row in known or ()}
 
     async def close(self) -> None:
         """Ends the process after it has done all that it was asked."""

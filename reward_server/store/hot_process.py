@@ -73,9 +73,9 @@ def serve(server: _Server, database: Database) -> None:
             server.answer(_find(database, finds))
         stores = [(n, rows) for n, what, rows in messages if what == STORE]
         if stores:
-            errors = _commit(database, [rows for _, rows in stores])
-            numbered = zip((n for n, _ in stores), errors, strict=True)
-            server.answer([[n, error, None] for n, error in numbered])
+            answers = _commit(database, [rows for _, rows in stores])
+            numbered = zip((n for n, _ in stores), answers, strict=True)
+            server.answer([[n, error, known] for n, (error, known) in numbered])
 
 
 def _find(database: Database, finds: list[tuple[int, list[Any]]]) -> list[list[Any]]:
@@ -115,44 +115,78 @@ def _reusable(
     return found
 
 
-def _commit(database: Database, submissions: list[Any]) -> list[str | None]:
-    """Stores submissions in one transaction; why each failed, or None."""
+_Answer = tuple[str | None, list[tuple[int, tuple[Any, ...]]]]
+"""Why a submission failed, or None; and which of its gradings existed already."""
+
+
+def _commit(database: Database, submissions: list[Any]) -> list[_Answer]:
+    """Stores submissions in one transaction."""
     try:
-        _write(database, submissions)
-        return [None] * len(submissions)
+        known = _write(database, submissions)
+        return [(None, [(n, known[n]) for n in s[4] if n in known]) for s in submissions]
     except StoreUnavailable as error:
-        return [str(error)] * len(submissions)
+        return [(str(error), [])] * len(submissions)
     except (DBAPIError, _OtherBody):
-        if len(submissions) == 1:
-            return [_refusal(database, submissions[0])]
         # One of them holds something that the database refuses: find it, so that it fails alone.
-        return [_refusal(database, s) for s in submissions]
+        return [_alone(database, s) for s in submissions]
 
 
-def _refusal(database: Database, submission: Any) -> str | None:
+def _alone(database: Database, submission: Any) -> _Answer:
     try:
-        _write(database, [submission])
-        return None
+        return None, list(_write(database, [submission]).items())
     except StoreUnavailable as error:
-        return str(error)
+        return str(error), []
     except _OtherBody:
-        return KEY_TAKEN
+        return KEY_TAKEN, []
     except IntegrityError:
-        return REUSED_GRADING_GONE
+        return REUSED_GRADING_GONE, []
     except DBAPIError as error:
-        return f"the database refuses the rows: {reason(error)}"
+        return f"the database refuses the rows: {reason(error)}", []
 
 
-def _write(database: Database, submissions: list[Any]) -> None:
+def _write(database: Database, submissions: list[Any]) -> dict[int, tuple[Any, ...]]:
+    """Stores submissions; gives the gradings that existed already, by the id each was submitted with."""
     with database.write() as connection:
         # Two requests may share a grading that neither has stored yet.
         gradings = {row[0]: row for s in submissions for row in s[0]}
-        bulk_insert(connection, models.gradings, list(gradings.values()), or_ignore=True)
-        bulk_insert(connection, models.scores, [row for s in submissions for row in s[1]])
+        unchecked = {n for s in submissions for n in s[4]} & gradings.keys()
+        known = _known(connection, [gradings[n] for n in unchecked])
+        fresh = [row for n, row in gradings.items() if n not in known]
+        scores = [row for s in submissions for row in s[1]]
+        if known:
+            scores = [_pointed_at(row, known) for row in scores]
+        bulk_insert(connection, models.gradings, fresh, or_ignore=True)
+        bulk_insert(connection, models.scores, scores)
         bulk_insert(connection, models.score_items, [row for s in submissions for row in s[2]])
         for submission in submissions:
             if submission[3] is not None:
                 _remember(connection, submission[3])
+    return known
+
+
+def _known(connection: Connection, rows: list[Any]) -> dict[int, tuple[Any, ...]]:
+    wanted: dict[tuple[int, int], dict[bytes, int]] = {}
+    for number, spec_id, environment_id, view_hash, *_ in rows:
+        wanted.setdefault((spec_id, environment_id), {})[view_hash] = number
+    return {
+        numbers[found[3]]: found
+        for (spec_id, environment_id), numbers in wanted.items()
+        for found in _reusable(connection, spec_id, environment_id, list(numbers))
+        if found[0] != numbers[found[3]]
+    }
+
+
+def _pointed_at(score: list[Any], known: dict[int, tuple[Any, ...]]) -> list[Any]:
+    """A score that points at the earlier grading, where there is one."""
+    if (earlier := known.get(score[_GRADING_ID])) is None:
+        return score
+    score = list(score)
+    score[_GRADING_ID], score[_CACHED] = earlier[0], 1
+    return score
+
+
+_COLUMNS = [c.name for c in models.scores.columns]
+_GRADING_ID, _CACHED = _COLUMNS.index("grading_id"), _COLUMNS.index("cached")
 
 
 class _OtherBody(Exception):

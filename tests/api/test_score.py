@@ -102,6 +102,33 @@ def test_an_equal_item_is_answered_from_its_grading(client: TestClient) -> None:
             assert one[field] == first[field]
 
 
+def test_an_earlier_grading_is_found_after_a_restart_and_stored_once(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, workers=1)
+    parts = [{"name": "p", "grader": "exact"}]
+    replies = []
+    for _ in range(2):
+        with serving(settings) as client:
+            register(client, "whole", "composite", parts=parts)
+            items = [
+                {"completion": "a", "reference": "a"},
+                {"completion": "b", "reference": "a"},
+                {"completion": "c", "reference": "?", "grader": "whole"},
+            ]
+            replies.append(score(client, *items, grader="exact").json()["scores"])
+            lines = client.get("/scores", headers={"accept": "application/x-ndjson"}).text
+    first, second = replies
+    assert [s["cached"] for s in first] == [False] * 3
+    assert [s["cached"] for s in second] == [True] * 3
+    for before, after in zip(first, second, strict=True):
+        assert {k: before[k] for k in ("reward", "raw", "elapsed_ms")} == {
+            k: after[k] for k in ("reward", "raw", "elapsed_ms")
+        }
+    stored = [json.loads(line) for line in lines.split("\n") if line]
+    assert len(stored) == 6
+    assert len({s["grading_id"] for s in stored}) == 3
+    assert [s["cached"] for s in stored] == [False] * 3 + [True] * 3
+
+
 def test_limits_and_losses_are_not_reused(client: TestClient) -> None:
     item = {"completion": "reuse recurse", "grader": "hostile"}
     for _ in range(2):

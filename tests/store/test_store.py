@@ -145,7 +145,7 @@ def test_a_submission_that_is_refused_fails_alone(database: Database, database_u
             await store.close()
 
     fine, refused = asyncio.run(main())
-    assert fine is None
+    assert fine == {}
     assert isinstance(refused, Exception)
     assert scores.count(database, ScoreFilter()) == 3
 
