@@ -47,7 +47,7 @@ uvicorn.run(app, port=0, loop="uvloop", http="httptools", access_log=False)
 """
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "gsm8k_solutions.jsonl"
-_GRADER = {
+GRADER = {
     "name": "bench",
     "kind": "exact",
     "config": {"compare": "number", "extract": {"regex": "A: *(.*)"}},
@@ -94,8 +94,9 @@ class _Connection(asyncio.Protocol):
             raise RuntimeError(f"status {status.decode()}")
 
 
-async def _load(port: int, path: str, batch: int, clients: int, seconds: float) -> Measured:
-    requests = _requests(path, batch, seconds)
+async def load(port: int, path: str, batch: int, clients: int, seconds: float) -> Measured:
+    """Drives one path for a while, closed loop: each client sends as soon as it is answered."""
+    requests = _requests(path, batch)
     latencies: list[float] = []
     loop = asyncio.get_running_loop()
     end = time.perf_counter() + seconds
@@ -122,7 +123,7 @@ async def _load(port: int, path: str, batch: int, clients: int, seconds: float) 
     )
 
 
-def _requests(path: str, batch: int, seconds: float) -> Iterator[bytes]:
+def _requests(path: str, batch: int) -> Iterator[bytes]:
     """Requests with completions that no other request has, cheap to make: a stamp replaces another."""
     marker = b"@@@@@@@@@@@@@@@@"
     run = os.urandom(4).hex()
@@ -166,27 +167,28 @@ def _rows() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _process(*command: str, **environment: str) -> Iterator[int]:
-    process = subprocess.Popen(
+def process(*command: str, **environment: str) -> Iterator[tuple[int, int]]:
+    """A server in a process of its own: (port, pid)."""
+    started = subprocess.Popen(
         [sys.executable, *command],
         env=os.environ | environment,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
     )
-    assert process.stderr is not None
+    assert started.stderr is not None
     try:
-        for line in process.stderr:
+        for line in started.stderr:
             if found := _URL.search(line):
                 break
         else:
             raise RuntimeError("the server did not start")
         port = int(found[1])
         _wait(port)
-        yield port
+        yield port, started.pid
     finally:
-        process.terminate()
-        process.wait(30)
+        started.terminate()
+        started.wait(30)
 
 
 def _wait(port: int) -> None:
@@ -208,14 +210,14 @@ def measure(seconds: float, rounds: int) -> dict[str, Any]:
     loads = [(256, 4), (1, 64)]
     results: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        serve = _process("-m", "reward_server", "serve", "--port", "0", REWARD_DATA_DIR=folder)
-        with serve as ours, _process("-c", _ECHO) as echo:
+        serve = process("-m", "reward_server", "serve", "--port", "0", REWARD_DATA_DIR=folder)
+        with serve as (ours, _), process("-c", _ECHO) as (echo, _):
             url = f"http://127.0.0.1:{ours}/graders"
-            httpx.post(url, json=_GRADER, timeout=30).raise_for_status()
+            httpx.post(url, json=GRADER, timeout=30).raise_for_status()
             for _ in range(rounds):
                 for batch, clients in loads:
                     for port, path in ((echo, "/echo"), (echo, "/echo_typed"), (ours, "/score")):
-                        result = uvloop.run(_load(port, path, batch, clients, seconds))
+                        result = uvloop.run(load(port, path, batch, clients, seconds))
                         results.setdefault((path, batch), []).append(result)
                         print(
                             f"{path:12} batch {batch:4} clients {clients:3} "
