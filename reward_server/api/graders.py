@@ -15,7 +15,8 @@ from reward_server.api.body import read_json
 from reward_server.api.state import host_of
 from reward_server.problems import NotFound
 from reward_server.registry import registration
-from reward_server.registry.registry import Registry, Version
+from reward_server.registry.registry import Registry
+from reward_server.registry.versions import Version
 from reward_server.schema import (
     GraderList,
     GraderRegistered,

@@ -2,7 +2,8 @@
 
 Theory of operation. Work waits in one queue on the event loop. Idle workers take it in chunks sized to
 about ten milliseconds, so that a process hop costs microseconds an item and one slow item holds up few
-others. The zygote (``zygote.py``) forks workers and reports how they end; each worker (``worker.py``) has
+others. The fleet (``fleet.py``) has the zygote (``zygote.py``) fork workers and report how they end; each
+worker (``worker.py``) has
 a socket for chunks and a shared page that says which item is in hand.
 
 A worker's end is judged by what is known of it:
@@ -25,27 +26,20 @@ The other items of its chunk are innocent and are graded again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import math
-import mmap
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from reward_server.engine import zygote
 from reward_server.engine.base import Finished, Work
-from reward_server.engine.wire import MAX_FRAME, pack_spec, unpack_outcome
-from reward_server.engine.worker import PROGRESS_BYTES
-from reward_server.frames import FrameBuffer, Garbled, frame, unpack
+from reward_server.engine.fleet import Fleet, Hooks, Slot
+from reward_server.engine.wire import pack_spec, unpack_outcome
+from reward_server.frames import Garbled, frame, unpack
 from reward_server.outcome import FailureKind, Outcome, Unscored, spent
 
 log = structlog.get_logger(__name__)
@@ -66,56 +60,6 @@ _FAULTS = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
     | {signal.SIGSYS, signal.SIGTRAP, signal.SIGXCPU, signal.SIGXFSZ}
 )
-_SCRUBBED_ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin",
-    "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",  # so that an order of iteration can never make two workers differ
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-}
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """A worker as the server sees it."""
-
-    token: int
-    page: memoryview
-    transport: asyncio.Transport | None = None
-    pid: int = 0
-    frames: FrameBuffer = field(default_factory=lambda: FrameBuffer(MAX_FRAME))
-    chunk_number: int = 0
-    chunk: list[Work | None] | None = None
-    """The works in hand; one that is settled becomes None."""
-    served: int = 0
-    leaving: bool = False
-    killed_for: str | None = None
-    status: int | None = None
-    """Wait status, once the zygote has reaped it."""
-    hung_up: bool = False
-    seen: tuple[int, int] = (0, -1)
-    seen_at: float = 0.0
-    given_at: float = 0.0
-    killed_at: float = -math.inf
-
-    @property
-    def idle(self) -> bool:
-        return self.pid != 0 and self.chunk is None and not self.leaving and not self.hung_up
-
-
-class _Link(asyncio.Protocol):
-    """Bytes from one worker."""
-
-    def __init__(self, engine: LocalEngine, slot: _Slot) -> None:
-        self._engine = engine
-        self._slot = slot
-
-    def data_received(self, data: bytes) -> None:
-        self._engine._on_data(self._slot, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._slot.hung_up = True
-        self._engine._on_end(self._slot)
 
 
 class LocalEngine:
@@ -133,30 +77,26 @@ class LocalEngine:
         catalog: str = "reward_server.graders.catalog:CATALOG",
         max_chunk: int = MAX_CHUNK,
     ) -> None:
-        self._wanted = workers
-        self._setup = {
+        setup = {
             "path": sys.path,
             "catalog": catalog,
             "limits": {"memory_mb": memory_mb, "max_items": max_items},
         }
+        self._workers = workers
+        hooks = Hooks(self._schedule_pump, self._on_data, self._on_end)
+        self._fleet = Fleet(workers, setup, hooks)
         self._max_chunk = max_chunk
         self._queue: deque[Work] = deque()
         self._suspects: deque[Work] = deque()
-        self._slots: dict[int, _Slot] = {}
-        self._tokens = 0
         self._chunks = 0
         self._cost_s: dict[str, float] = {}
         self._pump_scheduled = False
         self._patient = False
         self._closing = False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._zygote_ready: asyncio.Future[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._finished = 0
         self._rate = 0.0
         self._rate_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # ── the interface ────────────────────────────────────────────────────────────────────────────
 
@@ -164,7 +104,7 @@ class LocalEngine:
         """Starts the zygote and its workers. Raises RuntimeError with the reason where it cannot."""
         self._loop = asyncio.get_running_loop()
         self._rate_at = time.monotonic()
-        await self._start_zygote()
+        await self._fleet.start()
         self._later("watch", _WATCH_EVERY_S, self._watch)
         self._later("sweep", _SWEEP_EVERY_S, self._sweep)
 
@@ -179,32 +119,17 @@ class LocalEngine:
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        for slot in self._slots.values():
-            if slot.transport is not None:
-                slot.transport.abort()
-        if self._control is not None:
-            self._loop.remove_reader(self._control)
-            self._control.close()
-        if self._process is not None:
-            # Its control socket is closed, so it ends; the kernel then kills the workers.
-            process = self._process
-            try:
-                await asyncio.to_thread(process.wait, 5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                await asyncio.to_thread(process.wait)
-        left = [w for s in self._slots.values() for w in s.chunk or () if w is not None]
+        await self._fleet.close()
+        left = [w for s in self._fleet.slots.values() for w in s.chunk or () if w is not None]
         for work in [*left, *self._suspects, *self._queue]:
             self._finish(work, _unscored(work, FailureKind.WORKER_LOST, "the server shut down"))
         self._queue.clear()
         self._suspects.clear()
-        self._slots.clear()
+        self._fleet.slots.clear()
 
     @property
     def ready(self) -> bool:
-        return not self._closing and any(s.pid and not s.hung_up for s in self._slots.values())
+        return not self._closing and bool(self._fleet.pids)
 
     @property
     def items_per_s(self) -> float:
@@ -220,137 +145,7 @@ class LocalEngine:
 
     @property
     def worker_pids(self) -> list[int]:
-        return [s.pid for s in self._slots.values() if s.pid and not s.hung_up]
-
-    # ── zygote and workers ───────────────────────────────────────────────────────────────────────
-
-    async def _start_zygote(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", zygote.__file__, str(theirs.fileno())],
-                env=_SCRUBBED_ENVIRONMENT,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        self._control = ours
-        zygote.send(ours, self._setup)
-        ours.setblocking(False)
-        self._zygote_ready = self._loop.create_future()
-        self._loop.add_reader(ours, self._on_control)
-        await asyncio.wait_for(self._zygote_ready, 60)
-        for _ in range(self._wanted):
-            self._spawn()
-
-    def _spawn(self) -> None:
-        if self._closing or self._control is None:
-            return
-        self._tokens += 1
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        page_fd = os.memfd_create("progress")
-        os.ftruncate(page_fd, PROGRESS_BYTES)
-        page = memoryview(mmap.mmap(page_fd, PROGRESS_BYTES)).cast("q")
-        page[1] = -1
-        slot = _Slot(self._tokens, page)
-        self._slots[slot.token] = slot
-        try:
-            fds = (theirs.fileno(), page_fd)
-            zygote.send(self._control, {"do": "fork", "token": slot.token}, fds)
-        except OSError:
-            del self._slots[slot.token]
-            ours.close()
-            return  # the control socket's own end is handled by _on_control
-        finally:
-            theirs.close()
-            os.close(page_fd)
-        ours.setblocking(False)
-        self._background(self._connect(slot, ours))
-
-    async def _connect(self, slot: _Slot, sock: socket.socket) -> None:
-        transport, _ = await self._loop.create_unix_connection(lambda: _Link(self, slot), sock=sock)
-        slot.transport = transport
-        self._schedule_pump()
-
-    def _on_control(self) -> None:
-        assert self._control is not None
-        while True:
-            try:
-                data = self._control.recv(zygote.MAX_MESSAGE)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._on_zygote_lost()
-                return
-            self._on_event(json.loads(data))
-
-    def _on_event(self, message: dict[str, Any]) -> None:
-        match message["event"]:
-            case "ready":
-                if self._zygote_ready is not None and not self._zygote_ready.done():
-                    self._zygote_ready.set_result(None)
-            case "failed":
-                if self._zygote_ready is not None and not self._zygote_ready.done():
-                    error = RuntimeError(f"grading workers cannot start:\n{message['detail']}")
-                    self._zygote_ready.set_exception(error)
-            case "forked":
-                if slot := self._slots.get(message["token"]):
-                    slot.pid = message["pid"]
-                    self._schedule_pump()
-            case "fork_failed":
-                log.warning("fork failed", detail=message["detail"])
-                if slot := self._slots.pop(message["token"], None):
-                    if slot.transport is not None:
-                        slot.transport.abort()
-                self._later(f"fork{message['token']}", 0.5, self._spawn)
-            case "exit":
-                if slot := self._slots.get(message["token"]):
-                    slot.status = message["status"]
-                    self._on_end(slot)
-
-    def _on_zygote_lost(self) -> None:
-        assert self._control is not None
-        self._loop.remove_reader(self._control)
-        self._control.close()
-        self._control = None
-        if self._zygote_ready is not None and not self._zygote_ready.done():
-            self._zygote_ready.set_exception(RuntimeError("the zygote ended before it was ready"))
-            return
-        if self._closing:
-            return
-        log.error("zygote lost; starting another")
-        if self._process is not None:
-            self._process.kill()
-            self._background(asyncio.to_thread(self._process.wait))
-        for slot in list(self._slots.values()):  # its workers die with it, unreaped by us
-            slot.status = slot.status if slot.status is not None else signal.SIGKILL
-            if slot.transport is not None:
-                slot.transport.abort()
-            self._on_end(slot)
-        self._background(self._restart_zygote())
-
-    async def _restart_zygote(self) -> None:
-        delay = 0.1
-        while not self._closing:
-            try:
-                await self._start_zygote()
-                return
-            except (RuntimeError, OSError, TimeoutError) as error:
-                log.error("zygote does not start", error=str(error)[:2000], retry_in_s=delay)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 10)
-
-    def _kill(self, slot: _Slot, reason: str) -> None:
-        slot.killed_for = reason
-        slot.killed_at = time.monotonic()
-        if self._control is not None:
-            with contextlib.suppress(OSError):
-                zygote.send(self._control, {"do": "kill", "token": slot.token})
+        return self._fleet.pids
 
     # ── handing out work ─────────────────────────────────────────────────────────────────────────
 
@@ -362,7 +157,7 @@ class LocalEngine:
 
     def _pump(self) -> None:
         self._pump_scheduled = False
-        idle = [s for s in self._slots.values() if s.idle and s.transport is not None]
+        idle = [s for s in self._fleet.slots.values() if s.idle and s.transport is not None]
         if self._suspects:
             fresh = [s for s in idle if s.served == 0]
             for slot in fresh:
@@ -371,8 +166,7 @@ class LocalEngine:
             if self._suspects and not fresh and not self._fresh_worker_is_coming():
                 for slot in idle[:1]:  # make room for a fresh one
                     slot.leaving = True
-                    if slot.transport is not None:
-                        slot.transport.abort()
+                    slot.hang_up()
             idle = [s for s in idle if s.idle]
         for slot in idle:
             if not self._queue or self._better_wait():
@@ -390,7 +184,8 @@ class LocalEngine:
             return False
         now = time.monotonic()
         if not any(
-            s.chunk is not None and now - s.given_at < _PATIENCE_S for s in self._slots.values()
+            s.chunk is not None and now - s.given_at < _PATIENCE_S
+            for s in self._fleet.slots.values()
         ):
             return False
         if not self._patient:
@@ -403,10 +198,10 @@ class LocalEngine:
         self._schedule_pump()
 
     def _fresh_worker_is_coming(self) -> bool:
-        return any(s.leaving or not s.pid or s.hung_up for s in self._slots.values())
+        return any(s.leaving or not s.pid or s.hung_up for s in self._fleet.slots.values())
 
     def _take(self) -> list[Work]:
-        share = math.ceil(len(self._queue) / self._wanted)
+        share = math.ceil(len(self._queue) / self._workers)
         chunk: list[Work] = []
         cost_s, size = 0.0, 0
         while len(chunk) < self._max_chunk and (work := self._next(self._queue)):
@@ -432,7 +227,7 @@ class LocalEngine:
             self._finish(work, _too_late(work))
         return None
 
-    def _give(self, slot: _Slot, chunk: list[Work]) -> None:
+    def _give(self, slot: Slot, chunk: list[Work]) -> None:
         assert slot.transport is not None
         self._chunks += 1
         slot.chunk_number = self._chunks
@@ -454,18 +249,17 @@ class LocalEngine:
 
     # ── what comes back ──────────────────────────────────────────────────────────────────────────
 
-    def _on_data(self, slot: _Slot, data: bytes) -> None:
+    def _on_data(self, slot: Slot, data: bytes) -> None:
         try:
             for body in slot.frames.feed(data):
                 self._on_answer(slot, unpack(body))
         except (Garbled, TypeError, ValueError, IndexError) as error:
             log.error("a worker sent what no worker sends", error=str(error)[:200])
             slot.leaving = True
-            self._kill(slot, "garbled")
-            if slot.transport is not None:
-                slot.transport.abort()
+            self._fleet.kill(slot, "garbled")
+            slot.hang_up()
 
-    def _on_answer(self, slot: _Slot, answer: Any) -> None:
+    def _on_answer(self, slot: Slot, answer: Any) -> None:
         number, results, final, leaving = answer
         if slot.chunk is None or number != slot.chunk_number:
             raise Garbled("an answer to no question")
@@ -487,18 +281,11 @@ class LocalEngine:
             slot.leaving = bool(leaving)
             self._schedule_pump()
 
-    def _on_end(self, slot: _Slot) -> None:
-        """Settles a dead worker once its last bytes are read and its exit status is known."""
-        if slot.status is None or not slot.hung_up or self._slots.pop(slot.token, None) is None:
-            return
-        if self._closing:
-            return
-        if slot.chunk is not None:
+    def _on_end(self, slot: Slot) -> None:
+        if slot.chunk is not None and not self._closing:
             self._judge(slot, slot.chunk)
-        if self._control is not None:
-            self._spawn()
 
-    def _judge(self, slot: _Slot, chunk: list[Work | None]) -> None:
+    def _judge(self, slot: Slot, chunk: list[Work | None]) -> None:
         assert slot.status is not None
         at = slot.page[1] if slot.page[0] == slot.chunk_number else -1
         guilty = chunk[at] if 0 <= at < len(chunk) else None
@@ -573,7 +360,7 @@ class LocalEngine:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        for slot in list(self._slots.values()):
+        for slot in list(self._fleet.slots.values()):
             if slot.chunk is not None and slot.pid and now - slot.killed_at > _KILL_AGAIN_S:
                 self._check(slot, slot.chunk, now)
         if (passed := now - self._rate_at) >= 1:
@@ -581,7 +368,7 @@ class LocalEngine:
             self._finished, self._rate_at = 0, now
         self._later("watch", _WATCH_EVERY_S, self._watch)
 
-    def _check(self, slot: _Slot, chunk: list[Work | None], now: float) -> None:
+    def _check(self, slot: Slot, chunk: list[Work | None], now: float) -> None:
         at = (slot.page[0], slot.page[1])
         if at != slot.seen:
             slot.seen, slot.seen_at = at, now
@@ -600,10 +387,10 @@ class LocalEngine:
             # Read the index again: the pair must belong together.
             spent_s = (cpu_ns - slot.page[2]) / 1e9
             if slot.page[1] == index and spent_s > budget.cpu_s * factor + extra:
-                self._kill(slot, "cpu_limit")
+                self._fleet.kill(slot, "cpu_limit")
                 return
         if now - slot.seen_at > budget.wall_s:
-            self._kill(slot, "wall_limit" if work is not None else "stalled")
+            self._fleet.kill(slot, "wall_limit" if work is not None else "stalled")
 
     def _sweep(self) -> None:
         """Ends queued works whose time to start has passed, though no worker was free for them."""
@@ -621,11 +408,6 @@ class LocalEngine:
     def _later(self, name: str, delay_s: float, call: Any) -> None:
         if not self._closing:
             self._timers[name] = self._loop.call_later(delay_s, call)
-
-    def _background(self, coroutine: Any) -> None:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _cpu_clock(pid: int) -> int:

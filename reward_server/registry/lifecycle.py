@@ -18,7 +18,8 @@ import structlog
 from reward_server.problems import Invalid, Unavailable
 from reward_server.registry.builtins import BUILT_INS, BuiltIn
 from reward_server.registry.digest import what_changed
-from reward_server.registry.registry import MAX_DEPTH, Draft, Registry, Version
+from reward_server.registry.registry import Registry
+from reward_server.registry.versions import MAX_DEPTH, Draft, Version
 from reward_server.schema import Case, CaseResult
 
 log = structlog.get_logger(__name__)

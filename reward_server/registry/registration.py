@@ -6,7 +6,8 @@ import asyncio
 
 from reward_server.problems import FieldError, Invalid
 from reward_server.registry.lifecycle import RunCases, follow_parts
-from reward_server.registry.registry import Registry, Version
+from reward_server.registry.registry import Registry
+from reward_server.registry.versions import Version
 from reward_server.schema import CaseResult, GraderRegistered, GraderRegistration
 
 

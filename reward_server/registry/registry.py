@@ -11,71 +11,35 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, insert, select, update
 
-from reward_server.graders.base import Digest, Kind, LiveGrader, PureGrader, Spec
+from reward_server.graders.base import Spec
 from reward_server.graders.catalog import Catalog
 from reward_server.problems import Conflict, FieldError, Invalid, NotFound
 from reward_server.registry.digest import digest_of, ingredients, release
+from reward_server.registry.versions import (
+    MAX_DEPTH,
+    MAX_LEAVES,
+    Draft,
+    StoredSpecs,
+    Version,
+    depth,
+    leaves_of,
+    unpinned_parts,
+)
 from reward_server.store import models
 from reward_server.store.codec import to_json
 from reward_server.store.database import Database, one_at_a_time, retrying
 from reward_server.store.ids import now_ms
 
-MAX_DEPTH = 8
-"""Composites within composites."""
-MAX_LEAVES = 256
-"""Graders that one item of a composite is given to, parts of parts counted each time."""
-
 _REF = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})"
     r"(?:@(?:(?P<version>[1-9][0-9]{0,8})|(?P<digest>sha256:[0-9a-f]{64})))?"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A grader's content before it has a name: what a digest stands for."""
-
-    kind: Kind
-    spec: Spec
-    ingredients: Mapping[str, Any]
-    part_names: frozenset[str]
-    """Names of unpinned parts: when one gets a new version, so does this."""
-
-
-@dataclass(frozen=True, eq=False)
-class Version:
-    """An immutable grader version, as stored, with what this server can do with it."""
-
-    id: int
-    name: str
-    number: int
-    spec_id: int
-    spec: Spec
-    description: str | None
-    cases: list[dict[str, Any]]
-    note: str | None
-    origin: str
-    created_ms: int
-    ingredients: Mapping[str, Any]
-    release: str
-    grader: PureGrader | LiveGrader | None
-    """None where this release no longer has the code that the digest states."""
-    part_specs: Mapping[str, int] = field(default_factory=dict)
-    """Digest -> spec id of every part, at any depth."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}@{self.number}"
-
-    @property
-    def runnable(self) -> bool:
-        return self.grader is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +149,9 @@ class Registry:
         canonical = kind.canonical_config(validated)
         made_of = ingredients(kind, canonical, {n: v.spec.digest for n, v in parts.items()})
         spec = Spec(kind.name, canonical, digest_of(made_of), {n: v.spec for n, v in parts.items()})
-        if _depth(spec) > MAX_DEPTH:
+        if depth(spec) > MAX_DEPTH:
             raise Invalid.field("config.parts", f"composites nest at most {MAX_DEPTH} deep")
-        if (leaves := _leaves(spec)) > MAX_LEAVES:
+        if (leaves := leaves_of(spec)) > MAX_LEAVES:
             raise Invalid.field(
                 "config.parts", f"{leaves} graders for one item; the limit is {MAX_LEAVES}"
             )
@@ -213,7 +177,7 @@ class Registry:
                 continue
             seen.add(at)
             if version := self._snapshot.active.get(at):
-                todo.extend(_unpinned_parts(self.catalog, version.spec))
+                todo.extend(unpinned_parts(self.catalog, version.spec))
 
     # ── changing ─────────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +295,7 @@ class Registry:
             spec_rows = {r.digest: r for r in connection.execute(select(models.specs))}
             version_rows = connection.execute(select(models.versions)).all()
             active_rows = connection.execute(select(models.graders)).all()
-        specs = _Specs(self.catalog, spec_rows)
+        specs = StoredSpecs(self.catalog, spec_rows)
         by_spec_id = {r.id: r for r in spec_rows.values()}
         known = self._snapshot.by_id
         versions = [
@@ -361,84 +325,6 @@ def _unchanged(version: Version | None, row: Any) -> bool:
         and version.description == row.description
         and version.cases == json.loads(row.cases)
     )
-
-
-class _Specs:
-    """Specs from their rows, parts and all, and whether this release has their code."""
-
-    def __init__(self, catalog: Catalog, rows: Mapping[str, Any]) -> None:
-        self._catalog = catalog
-        self._rows = rows
-        self._made: dict[str, tuple[Spec, bool]] = {}
-
-    def version(self, row: Any, by_spec_id: Mapping[int, Any]) -> Version:
-        spec_row = by_spec_id[row.spec_id]
-        spec, present = self.spec(spec_row.digest)
-        return Version(
-            id=row.id,
-            name=row.name,
-            number=row.version,
-            spec_id=row.spec_id,
-            spec=spec,
-            description=row.description,
-            cases=json.loads(row.cases),
-            note=row.note,
-            origin=row.origin,
-            created_ms=row.created_ms,
-            ingredients=json.loads(spec_row.ingredients),
-            release=spec_row.release,
-            grader=self._build(spec) if present else None,
-            part_specs={d: self._rows[d].id for d in _part_digests(spec)},
-        )
-
-    def spec(self, digest: str) -> tuple[Spec, bool]:
-        """(spec, whether the code at hand gives the same digest)."""
-        if digest not in self._made:
-            row = self._rows[digest]
-            parts = {n: self.spec(d) for n, d in json.loads(row.parts).items()}
-            spec = Spec(
-                row.kind, bytes(row.config), Digest(digest), {n: s for n, (s, _) in parts.items()}
-            )
-            present = all(p for _, p in parts.values()) and row.kind in self._catalog
-            if present:
-                kind = self._catalog[row.kind]
-                digests = {n: s.digest for n, s in spec.parts.items()}
-                present = digest_of(ingredients(kind, spec.config, digests)) == digest
-            self._made[digest] = (spec, present)
-        return self._made[digest]
-
-    def _build(self, spec: Spec) -> PureGrader | LiveGrader | None:
-        try:
-            return self._catalog.build(spec)
-        except (ValueError, KeyError):
-            return None
-
-
-def _part_digests(spec: Spec) -> set[str]:
-    found: set[str] = set()
-    for part in spec.parts.values():
-        found.add(part.digest)
-        found |= _part_digests(part)
-    return found
-
-
-def _unpinned_parts(catalog: Catalog, spec: Spec) -> list[str]:
-    if spec.kind not in catalog or not spec.parts:
-        return []
-    kind = catalog[spec.kind]
-    try:
-        refs = kind.parts(kind.config.model_validate_json(spec.config))
-    except ValidationError:
-        return []  # a config that this release no longer reads
-    return [ref for ref in refs.values() if "@" not in ref]
-
-
-def _depth(spec: Spec) -> int:
-    return 1 + max((_depth(p) for p in spec.parts.values()), default=0)
-
-
-def _leaves(spec: Spec) -> int:
-    return sum(map(_leaves, spec.parts.values())) if spec.parts else 1
 
 
 def _spec_id(connection: Connection, draft: Draft) -> int:

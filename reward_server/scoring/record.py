@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from reward_server.outcome import Scored
-from reward_server.registry.registry import Version
+from reward_server.registry.versions import Version
 from reward_server.schema import Item, ScoreRequest, StoredScore
 from reward_server.scoring.desk import Ask, Grading
 from reward_server.store.codec import steps_json
 from reward_server.store.hot import Submission
 from reward_server.store.ids import IdMaker, now_ms
+
+_PORTION_BYTES = 16 << 20
 
 Reply = dict[str, Any]
 """A score as it goes out: the JSON of :class:`reward_server.schema.Score`."""
@@ -69,6 +71,20 @@ def submission(
     ]
     result.all_gradings = lambda: [_row(g) for g in every.values()]
     return result
+
+
+def portions(units: list[Unit]) -> Iterator[list[Unit]]:
+    """Units in portions of a bounded size: what one message to the store may hold."""
+    portion: list[Unit] = []
+    size = 0
+    for unit in units:
+        size += len(unit.payload) + sum(len(g.as_columns()[-1]) for g in gradings_of([unit]))
+        portion.append(unit)
+        if size > _PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 def gradings_of(units: list[Unit]) -> Iterable[Grading]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
@@ -19,18 +19,19 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from reward_server.engine.base import Engine
-from reward_server.graders.base import Field
 from reward_server.outcome import FailureKind, Scored, Unscored
 from reward_server.problems import Conflict, FieldError, Invalid, NotFound, Refused, Unavailable
 from reward_server.registry.lifecycle import result_of_case
-from reward_server.registry.registry import Draft, Registry, Version
+from reward_server.registry.registry import Registry
+from reward_server.registry.versions import Draft, Version
 from reward_server.schema import Case, CaseResult, Item, ScoreRequest
 from reward_server.scoring.admission import Admission
+from reward_server.scoring.checks import field_not_finite, problem_for, problem_with
 from reward_server.scoring.desk import Ask, Desk, Graded, earlier_grading
 from reward_server.scoring.idempotency import IdempotentRequests, Remembered, body_hash, other_body
 from reward_server.scoring.metrics import Metrics
-from reward_server.scoring.record import Reply, Unit, gradings_of, reply, submission
-from reward_server.scoring.views import names_of, payload, problem_with, view_of
+from reward_server.scoring.record import Reply, Unit, gradings_of, portions, reply, submission
+from reward_server.scoring.views import names_of, payload, view_of
 from reward_server.settings import Settings
 from reward_server.store import runs
 from reward_server.store.codec import to_json
@@ -44,7 +45,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAX_KNOWN_RUNS = 4096
-_PORTION_BYTES = 16 << 20
 _CASE_TRIES = 3
 
 
@@ -271,7 +271,7 @@ class Service:
             view = view_of(item, subject.names)
             ask = self._desk.ask(subject, view, batch.deadline, reuse, batch.on_settled)
         except (ValueError, RecursionError) as error:
-            field = _not_finite(item)
+            field = field_not_finite(item)
             raise Invalid.field(f"{where}.{index}.{field}", f"not JSON: {error}", index) from None
         return Unit(index, item, version, stored, ask)
 
@@ -288,7 +288,7 @@ class Service:
         errors: list[FieldError] = []
         for index, (item, version) in enumerate(zip(items, versions, strict=True)):
             problem = problem_with(item, index, where, self.settings.max_completion_chars)
-            problem = problem or _problem_for(version, item, index, where)
+            problem = problem or problem_for(version, item, index, where)
             if problem is not None:
                 errors.append(problem)
         if errors:
@@ -402,7 +402,7 @@ class Service:
         have: Mapping[int, Reply],
     ) -> list[Reply]:
         """Stores the units' scores; returns their replies once they are durable."""
-        parts = [submission(some, request, run_id, self._ids) for some in _portions(units)]
+        parts = [submission(some, request, run_id, self._ids) for some in portions(units)]
         if request.idempotency_key is not None and parts:
             parts[-1].idempotency = self._idempotency_row(request, units, have)
         earlier: dict[int, GradingRow] = {}
@@ -445,46 +445,6 @@ def _our_failure(unit: Unit) -> Unscored | None:
     """A failure that says nothing about the item, so nothing about the grader either."""
     outcome = unit.ask.grading.outcome if unit.ask.grading else None
     return outcome if isinstance(outcome, Unscored) and outcome.retryable else None
-
-
-def _portions(units: list[Unit]) -> Iterator[list[Unit]]:
-    """Units in portions of a bounded size: what one message to the store may hold."""
-    portion: list[Unit] = []
-    size = 0
-    for unit in units:
-        size += len(unit.payload) + sum(len(g.as_columns()[-1]) for g in gradings_of([unit]))
-        portion.append(unit)
-        if size > _PORTION_BYTES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
-
-
-def _problem_for(version: Version, item: Item, index: int, where: str) -> FieldError | None:
-    """What the item lacks for its grader, or None."""
-    grader = version.grader
-    assert grader is not None
-    for needed in grader.requires:
-        if getattr(item, needed.value) is None and not (
-            needed is Field.REFERENCE and "reference" in item.model_fields_set
-        ):
-            who = f"grader {version.label}" if version.name else "the grader"
-            problem = f"{who} needs {needed.value}"
-            return FieldError(f"{where}.{index}.{needed.value}", problem, index)
-    if Field.REFERENCE in grader.reads and (wrong := grader.reference_problem(item.reference)):
-        return FieldError(f"{where}.{index}.reference", f"must be {wrong}", index)
-    return None
-
-
-def _not_finite(item: Item) -> str:
-    """Which field of an item is not JSON."""
-    for name in ("reference", "metadata"):
-        try:
-            to_json(getattr(item, name))
-        except (ValueError, RecursionError):
-            return name
-    return "completion"
 
 
 def _all_digests(draft: Draft) -> set[str]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from reward_server.graders.base import Field, View, canonical_json
-from reward_server.problems import FieldError
 from reward_server.schema import Item, Message
 
 
@@ -76,20 +75,6 @@ def payload(item: Item) -> bytes:
     if item.metadata:
         stored["metadata"] = item.metadata
     return canonical_json(stored)
-
-
-def problem_with(item: Item, index: int, where: str, max_chars: int) -> FieldError | None:
-    """What is wrong with an item whichever grader it goes to, or None."""
-    at = f"{where}.{index}"
-    text = completion_text(item.completion)
-    if text is None:
-        return FieldError(f"{at}.completion", "there is no assistant message to grade", index)
-    if len(text) > max_chars:
-        problem = f"{len(text)} characters; the limit is {max_chars} (REWARD_MAX_COMPLETION_CHARS)"
-        return FieldError(f"{at}.completion", problem, index)
-    if item.group_size is not None and item.group is None:
-        return FieldError(f"{at}.group_size", "needs a group", index)
-    return None
 
 
 def _prompt(prompt: str | list[Message] | None) -> Any:

@@ -163,9 +163,9 @@ def test_a_lost_zygote_is_replaced_and_its_work_done_again() -> None:
         async with engine(workers=2) as made:
 
             async def kill_zygote() -> None:
-                assert made._process is not None
+                assert made._fleet.zygote is not None
                 await asyncio.sleep(0.05)
-                made._process.kill()
+                made._fleet.zygote.kill()
 
             return await grade(made, [view(f"{n} slow") for n in range(30)], meanwhile=kill_zygote)
 

@@ -17,7 +17,8 @@ from reward_server.host import running
 from reward_server.problems import Conflict, Invalid, NotFound
 from reward_server.registry import digest, lifecycle
 from reward_server.registry.builtins import BuiltIn
-from reward_server.registry.registry import Draft, Registry, Version
+from reward_server.registry.registry import Registry
+from reward_server.registry.versions import Draft, Version
 from reward_server.schema import Case, CaseResult, Expectation
 from reward_server.settings import Settings
 from reward_server.store import migrate, servers
