@@ -48,8 +48,9 @@ class Settings(BaseSettings):
     """Items admitted and not yet answered; beyond that, 503 with Retry-After."""
     max_queued_mb: int = Field(256, ge=1)
     """The same bound in megabytes of request bodies."""
-    default_deadline_s: float = Field(60.0, gt=0)
-    max_deadline_s: float = Field(3600.0, gt=0)
+    default_deadline_s: float = Field(60.0, gt=1)
+    max_deadline_s: float = Field(3600.0, gt=1)
+    """More than the CPU budget of every grader, or none could ever start."""
     shutdown_grace_s: float = Field(120.0, gt=0)
     """How long a stopping server finishes what it accepted."""
 

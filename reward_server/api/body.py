@@ -130,6 +130,8 @@ def _gunzip(body: bytes, max_bytes: int) -> bytes:
         raise _too_large(max_bytes)
     if not machine.eof:
         raise Malformed("gzip: the stream is cut off")
+    if machine.unused_data:
+        raise Malformed("gzip: data after the stream")
     return plain
 
 

@@ -83,7 +83,7 @@ async def list_runs(
     return RunList(runs=[_run_out(host.registry, r) for r in found[:limit]], next_cursor=more)
 
 
-@router.get("/runs/{name}", response_model=RunOut, responses={404: {"model": Problem}})
+@router.get("/runs/{name:path}", response_model=RunOut, responses={404: {"model": Problem}})
 async def show_run(request: Request, name: str) -> RunOut:
     """One run with the versions that it pins."""
     require(request, Scope.READ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ import pyarrow.parquet as pq
 
 from reward_server.api.scores import since_ms
 from reward_server.cli.shared import Fail, open_or_fail
+from reward_server.host import CATALOG, load_catalog
 from reward_server.problems import Refused
+from reward_server.registry.registry import Registry
 from reward_server.schema import StoredScore
 from reward_server.settings import Settings
 from reward_server.store import scores
@@ -69,14 +72,18 @@ def export_scores(
     """Writes the scores of a filter; returns how many. Raises Fail."""
     if status not in (None, "scored", "unscored"):
         raise Fail("--status is scored or unscored")
-    number = (grader or "").partition("@")[2]
-    if number and not (number.isdigit() or number.startswith("sha256:")):
-        raise Fail("--grader is name, name@3 or name@sha256:…")
     try:
         wanted = ScoreFilter(run=run, grader=grader, status=status, since_ms=since_ms(since))  # type: ignore[arg-type]
     except Refused as refused:
         raise Fail(refused.detail) from None
     database = open_or_fail(settings)
+    if grader is not None:
+        registry = Registry(database, load_catalog(CATALOG))
+        registry.load()
+        try:
+            registry.find(grader)
+        except Refused as refused:
+            raise Fail(refused.detail) from None
     chunks = scores.every(database, wanted, with_items=with_items)
     try:
         if format == "parquet":
@@ -84,6 +91,9 @@ def export_scores(
                 raise Fail("Parquet goes to a file, not to stdout")
             return _parquet(target, chunks)
         return _ndjson(target, chunks)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read has enough
+        return 0
     except OSError as error:
         raise Fail(f"{target}: {error.strerror}") from None
     finally:

@@ -15,6 +15,7 @@ import httpx
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from reward_server.api.body import invalid
@@ -53,7 +54,7 @@ def list_graders(server: Server = None, api_key: ApiKey = None) -> None:
         active = f"@{g.active_version}" if g.active_version else "none"
         table.add_row(
             g.name, g.kind, active, str(g.versions), "yes" if g.runnable else "no",
-            (g.description or "").split("\n")[0],
+            escape((g.description or "").split("\n")[0]),
         )  # fmt: skip
     out.print(table)
 
@@ -120,7 +121,7 @@ def test(file: Annotated[Path, typer.Argument(help="As for register.")]) -> None
     for r in results:
         mark = "[green]pass[/green]" if r.passed else "[red]FAIL[/red]"
         table.add_row(
-            str(r.index), mark, "-" if r.reward is None else f"{r.reward:g}", r.detail or ""
+            str(r.index), mark, "-" if r.reward is None else f"{r.reward:g}", escape(r.detail or "")
         )
     out.print(table)
     raise typer.Exit(0 if all(r.passed for r in results) else 1)

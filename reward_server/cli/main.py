@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from reward_server import logs
@@ -105,7 +106,7 @@ def doctor() -> None:
     table = Table("check", "state", "what", box=None)
     marks = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[yellow]note[/yellow]"}
     for finding in findings:
-        table.add_row(finding.check, marks[finding.ok], finding.detail)
+        table.add_row(finding.check, marks[finding.ok], escape(finding.detail))
     out.print(table)
     raise typer.Exit(0 if all(f.ok is not False for f in findings) else 1)
 
@@ -133,7 +134,7 @@ def create_key(
     scope: Annotated[
         list[Scope] | None, typer.Option(help="Repeatable; default score, read.")
     ] = None,
-    expires_days: Annotated[float | None, typer.Option(min=0)] = None,
+    expires_days: Annotated[float | None, typer.Option(min=0, max=36500)] = None,
 ) -> None:
     """Make a key and print its token, once."""
     ring = KeyRing(open_or_fail())
@@ -152,7 +153,7 @@ def list_keys() -> None:
     table = Table("id", "name", "scopes", "created", "expires", "revoked", box=None)
     for key in ring.keys:
         table.add_row(
-            key.id, key.name, " ".join(sorted(key.scopes)), _day(key.created_ms),
+            key.id, escape(key.name), " ".join(sorted(key.scopes)), _day(key.created_ms),
             _day(key.expires_ms), _day(key.revoked_ms),
         )  # fmt: skip
     out.print(table)

@@ -7,6 +7,7 @@ again, so a stopped run resumes. Unscored lines are tried again, and the file is
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import hashlib
 import json
@@ -24,12 +25,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reward_server import logs
-from reward_server.api.body import field_error
+from reward_server.api.body import field_error, invalid
 from reward_server.cli.shared import Fail, settings_or_fail
 from reward_server.host import running
 from reward_server.problems import Refused
 from reward_server.schema import Item, ScoreRequest
 from reward_server.store.database import StoreUnavailable
+from reward_server.store.migrate import UnknownRevision
 
 _TRIES = 8
 
@@ -74,17 +76,19 @@ def score_file(
         raise Fail("the out file is the input file")
     options = Options(grader, run)
     stamps = [_stamp(options, item) for item in items]
-    done = {} if restart else _finished(target, stamps)
     started = time.monotonic()
     try:
+        done = {} if restart else _finished(target, stamps)
         with _progress(len(items), len(done)) as progress:
             job = _Job(options, items, stamps, done, target, batch, progress)
             asyncio.run(_through_server(server, api_key, job) if server else _here(job))
     except Refused as refused:
         raise Fail(refused.detail) from None
-    except (StoreUnavailable, OSError) as error:
+    except ValidationError as error:
+        raise Fail(invalid(error).detail) from None
+    except (StoreUnavailable, UnknownRevision, OSError, ValueError) as error:
         raise Fail(str(error)) from None
-    return _conclude(target, items, done, time.monotonic() - started)
+    return _conclude(target, stamps, done, time.monotonic() - started)
 
 
 def read_items(file: Path, grader: str | None) -> list[dict[str, Any]]:
@@ -96,8 +100,12 @@ def read_items(file: Path, grader: str | None) -> list[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    Item.model_validate_json(line)
-                    item = json.loads(line)
+                    item = json.loads(line.decode("utf-8-sig"))
+                    Item.model_validate_json(line.removeprefix(codecs.BOM_UTF8))
+                except json.JSONDecodeError as error:
+                    raise Fail(f"{file}:{number}: not JSON: {error}") from None
+                except UnicodeDecodeError:
+                    raise Fail(f"{file}:{number}: not UTF-8") from None
                 except ValidationError as error:
                     first = error.errors(include_url=False, include_context=False)[0]
                     problem = field_error(first["loc"], first["msg"])
@@ -166,10 +174,16 @@ async def _post(client: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[st
 
 async def _all(scorer: Scorer, job: _Job) -> None:
     todo = [i for i in range(len(job.items)) if i not in job.done]
+    if not todo:
+        return
+    first = await scorer.score(
+        [job.items[i] for i in todo[: job.batch]]
+    )  # before the file is touched
     with job.target.open("a" if job.done else "w", encoding="utf-8") as lines:
+        lines.write("\n")  # the last line of a run that was killed may be cut off
         for start in range(0, len(todo), job.batch):
             numbers = todo[start : start + job.batch]
-            scores = await scorer.score([job.items[i] for i in numbers])
+            scores = first if start == 0 else await scorer.score([job.items[i] for i in numbers])
             for number, one in zip(numbers, scores, strict=True):
                 one |= {"index": number, "input": job.stamps[number]}
                 if one["status"] == "scored":
@@ -183,7 +197,7 @@ def _body(options: Options, items: list[dict[str, Any]]) -> dict[str, Any]:
     body: dict[str, Any] = {"items": items}
     if options.grader:
         body["grader"] = options.grader
-    if options.run:
+    if options.run is not None:
         body["run"] = options.run
     return body
 
@@ -200,11 +214,10 @@ def _finished(target: Path, stamps: list[str]) -> dict[int, dict[str, Any]]:
     if not target.exists():
         return done
     for line in target.read_bytes().split(b"\n"):  # not splitlines: U+2028 may stand in a string
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
             one = json.loads(line)
             if one["status"] == "scored" and one["input"] == stamps[one["index"]]:
                 done[one["index"]] = one
-    _rewrite(target, done)
     return done
 
 
@@ -218,20 +231,22 @@ def _rewrite(target: Path, lines: dict[int, dict[str, Any]]) -> None:
 
 
 def _conclude(
-    target: Path, items: list[dict[str, Any]], done: dict[int, dict[str, Any]], seconds: float
+    target: Path, stamps: list[str], done: dict[int, dict[str, Any]], seconds: float
 ) -> int:
     last: dict[int, dict[str, Any]] = {}
     for line in target.read_bytes().split(b"\n"):
-        if line:
+        with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
             one = json.loads(line)
-            last[one["index"]] = one
+            if one["input"] == stamps[one["index"]]:
+                last[one["index"]] = one
+    last |= done
     _rewrite(target, last)
-    unscored = len(items) - len(done)
+    unscored = len(stamps) - len(done)
     rewards = [one["reward"] for one in done.values()]
-    mean = sum(rewards) / len(rewards) if rewards else float("nan")
+    mean = f"{sum(rewards) / len(rewards):.4f}" if rewards else "none"
     console = Console(stderr=True)
     console.print(
-        f"{len(done)} scored, {unscored} unscored, mean reward {mean:.4f}, {seconds:.1f} s -> {target}",
+        f"{len(done)} scored, {unscored} unscored, mean reward {mean}, {seconds:.1f} s -> {target}",
         highlight=False, markup=False,
     )  # fmt: skip
     kinds: dict[str, int] = {}
@@ -257,7 +272,9 @@ def _progress(total: int, completed: int) -> AbstractContextManager[_Bar]:
     def shown() -> Iterator[_Bar]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                    TimeRemainingColumn())  # fmt: skip
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        console = Console(stderr=True)
+        quiet = not console.is_terminal
+        with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
             yield _Bar(progress, total, completed)
 
     return shown()

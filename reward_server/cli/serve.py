@@ -65,10 +65,12 @@ def serve(settings: Settings) -> None:
     for which in (signal.SIGTERM, signal.SIGINT):
         # uvicorn stops gracefully, then raises the signal again: that is the end, and a good one.
         signal.signal(which, lambda *_: sys.exit(0))
-    with sock:
-        server.run(sockets=[sock])
-    if not server.started:
-        raise Fail("the server did not start; see the log above")
+    try:
+        with sock:
+            server.run(sockets=[sock])
+    finally:
+        if not server.started:
+            raise Fail("the server did not start; see the log above") from None
 
 
 class _Server(uvicorn.Server):

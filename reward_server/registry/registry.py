@@ -265,7 +265,8 @@ class Registry:
         return version_id, made
 
     def activate(self, version: Version) -> None:
-        """Makes a bare name mean this version."""
+        """Makes a bare name mean this version. Raises Invalid where it would be a part of itself."""
+        self._refuse_cycles(version.name, unpinned_parts(self.catalog, version.spec))
 
         def transaction() -> None:
             with self._database.write() as connection:

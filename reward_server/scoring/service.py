@@ -362,6 +362,7 @@ class Service:
 
     def _refuse_short_deadline(self, asked_s: float, versions: list[Version]) -> None:
         longest = max({v.spec.digest: v for v in versions}.values(), key=self._budget_s)
+        asked_s = min(asked_s, self.settings.max_deadline_s)
         if asked_s <= (budget_s := self._budget_s(longest)):
             raise Invalid.field(
                 "deadline_s",

@@ -126,6 +126,9 @@ def test_bad_input_is_exit_code_2_and_says_where(cli: Cli, line: Any, problem: s
         ["score", "missing.jsonl", "--grader", "exact"],
         ["export", "-o", "x", "--status", "good"],
         ["export", "-o", "x", "--grader", "a@b"],
+        ["export", "-o", "x", "--grader", "exact@99999999999999999999"],
+        ["export", "-o", "x", "--grader", "nobody"],
+        ["keys", "create", "x", "--expires-days", "1e300"],
         ["export", "-o", "x", "--since", "then"],
         ["keys", "revoke", "0"],
         ["graders", "show", "nobody"],
@@ -138,6 +141,32 @@ def test_bad_input_is_exit_code_2_and_says_where(cli: Cli, line: Any, problem: s
 )
 def test_usage_errors_are_exit_code_2(cli: Cli, arguments: list[str]) -> None:
     assert cli(*arguments, expect=2).strip()
+
+
+def test_a_mistake_does_not_wipe_what_was_scored(cli: Cli) -> None:
+    path = cli.file("in.jsonl", *items(3))
+    cli("score", path, "--grader", "exact")
+    before = (cli.folder / "in.scores.jsonl").read_bytes()
+    for wrong in ("nosuch", "a b", "exact@0"):
+        cli("score", path, "--grader", wrong, expect=2)
+        assert (cli.folder / "in.scores.jsonl").read_bytes() == before
+    cli("score", path, "--grader", "exact", "--out", str(cli.folder), expect=2)
+
+
+def test_another_grader_is_another_score(cli: Cli) -> None:
+    cli("graders", "register", cli.file("g.json", GRADER))
+    path = cli.file("in.jsonl", *items(4))
+    cli("score", path, "--grader", "exact")
+    cli("score", path, "--grader", "number")
+    scores = lines(cli.folder / "in.scores.jsonl")
+    assert [s["grader"]["name"] for s in scores] == ["number"] * 4
+
+
+def test_markup_in_a_users_text_is_text(cli: Cli) -> None:
+    cli("graders", "register", cli.file("g.json", GRADER | {"description": "a [/b] [red]c"}))
+    assert "a [/b] [red]c" in cli("graders", "list")
+    cli("keys", "create", "[/red]")
+    assert "[/red]" in cli("keys", "list")
 
 
 def test_doctor_says_what_runs(cli: Cli) -> None:

@@ -236,6 +236,18 @@ def test_a_composite_cannot_be_part_of_itself(database: Database) -> None:
             mint(registry, "a", "composite", parts=[{"name": "x", "grader": part}])
 
 
+def test_activating_an_old_version_cannot_make_a_cycle(database: Database) -> None:
+    registry = a_host(database)
+    mint(registry, "a", compare="json")
+    first, _ = mint(registry, "b", compare="json")
+    looped, _ = mint(registry, "b", "composite", parts=[{"name": "x", "grader": "a"}])
+    registry.activate(first)
+    mint(registry, "a", "composite", parts=[{"name": "x", "grader": "b"}])
+    with pytest.raises(Invalid, match="part of itself"):
+        registry.activate(looped)
+    assert registry.resolve("b").id == first.id
+
+
 def test_composites_nest_only_so_deep(database: Database) -> None:
     registry = a_host(database)
     mint(registry, "c0", "composite", parts=[{"name": "x", "grader": "exact"}])
