@@ -45,7 +45,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.soak
 
 docs: setup
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: setup
 	$(BIN)/ruff check --fix .
