@@ -14,7 +14,6 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_ALLOWED = frozenset("\n\t")
 _MAX_TEXT = 8000
 
 
@@ -50,12 +49,16 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
 
 def strip_control_characters(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """The last processor before rendering: every string, at any depth, made printable."""
-    return {printable(str(k)): _clean(v) for k, v in event.items()}
+    return {
+        printable(str(k)): printable(str(v), "\n") if k == "exception" else _clean(v)
+        for k, v in event.items()
+    }
 
 
-def printable(text: str) -> str:
+def printable(text: str, allowed: str = "") -> str:
+    """The text with U+FFFD for what is not printable; a line break could forge a log line."""
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
-    return "".join(c if c.isprintable() or c in _ALLOWED else "\ufffd" for c in shown)
+    return "".join(c if c.isprintable() or c in allowed else "\ufffd" for c in shown)
 
 
 def _clean(value: Any, depth: int = 4) -> Any:
