@@ -82,13 +82,13 @@ def score_file(
         with _progress(len(items), len(done)) as progress:
             job = _Job(options, items, stamps, done, target, batch, progress)
             asyncio.run(_through_server(server, api_key, job) if server else _here(job))
+        return _conclude(target, stamps, done, time.monotonic() - started)
     except Refused as refused:
         raise Fail(refused.detail) from None
     except ValidationError as error:
         raise Fail(invalid(error).detail) from None
     except (StoreUnavailable, UnknownRevision, OSError, ValueError) as error:
         raise Fail(str(error)) from None
-    return _conclude(target, stamps, done, time.monotonic() - started)
 
 
 def read_items(file: Path, grader: str | None) -> list[dict[str, Any]]:

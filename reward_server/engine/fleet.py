@@ -177,7 +177,7 @@ class Fleet:
             self._spawn()
 
     def _spawn(self) -> None:
-        if self._closing or self._control is None:
+        if self._closing or self._control is None or len(self.slots) >= self._wanted:
             return
         self._tokens += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

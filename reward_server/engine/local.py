@@ -51,6 +51,7 @@ _TARGET_CHUNK_S = 0.010
 _LEAST_CHUNK_S = 0.001
 _PATIENCE_S = 0.002
 _KILL_AGAIN_S = 2.0
+_LAST_WORD_S = 10.0
 _UNKNOWN_ITEM_S = 0.0005
 _WATCH_EVERY_S = 0.05
 _SWEEP_EVERY_S = 0.25
@@ -268,6 +269,8 @@ class LocalEngine:
             if work is None:
                 raise Garbled("an item answered twice")
             outcome = None if packed is None else unpack_outcome(packed)
+            if type(elapsed_us) is not int:
+                raise Garbled("no time")
             slot.chunk[index] = None
             if outcome is None:
                 self._suspect(work, "memory_limit", "grading ran out of memory or stack")
@@ -375,8 +378,10 @@ class LocalEngine:
         index = at[1] if at[0] == slot.chunk_number else -1
         work = chunk[index] if 0 <= index < len(chunk) else None
         unsettled = work or next((w for w in chunk if w is not None), None)
-        if unsettled is None:
-            return  # its last word is on the way
+        if unsettled is None:  # its last word should be on the way
+            if now - slot.seen_at > _LAST_WORD_S:
+                self._fleet.kill(slot, "stalled")
+            return
         budget = unsettled.budget
         if work is not None:
             factor, extra = _CPU_GRACE

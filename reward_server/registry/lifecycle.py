@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from reward_server.problems import Invalid, Unavailable
+from reward_server.problems import Conflict, Invalid, Unavailable
 from reward_server.registry.builtins import BUILT_INS, BuiltIn
 from reward_server.registry.digest import what_changed
 from reward_server.registry.registry import Registry
@@ -113,6 +113,10 @@ async def _refresh(registry: Registry, name: str, run_cases: RunCases) -> Versio
         # Our own trouble says nothing about the version: it is tried again at the next start.
         log.error("golden cases could not run", grader=name, error=error.detail)
         return None
+    except Invalid as error:
+        # A part now asks for what the cases do not have. The old version stays, with its old parts.
+        log.error("golden cases no longer fit", grader=name, error=error.detail)
+        return None
     note = what_changed(old.ingredients, draft.ingredients)
     if failed:
         note += f"; not active: {len(failed)} golden cases fail, the first: {failed[0].detail}"
@@ -120,16 +124,20 @@ async def _refresh(registry: Registry, name: str, run_cases: RunCases) -> Versio
                   failed=[r.index for r in failed], detail=failed[0].detail)  # fmt: skip
         if known is not None:
             return None
-    version, made = await asyncio.to_thread(
-        registry.mint,
-        name,
-        draft,
-        description=built_in.description if built_in else old.description,
-        cases=[c.model_dump(mode="json", exclude_unset=True) for c in cases],
-        activate=not failed,
-        origin=old.origin,
-        note=note,
-    )
+    try:
+        version, made = await asyncio.to_thread(
+            registry.mint,
+            name,
+            draft,
+            description=built_in.description if built_in else old.description,
+            cases=[c.model_dump(mode="json", exclude_unset=True) for c in cases],
+            activate=not failed,
+            origin=old.origin,
+            note=note,
+        )
+    except Conflict as error:
+        log.error("a new version cannot be minted", grader=name, error=error.detail)
+        return None
     if made:
         log.info("minted", grader=version.label, note=note)
     return None if failed else version

@@ -203,7 +203,11 @@ class Desk:
             else:
                 grading.durable = True
                 memory = (grading.id, grading.elapsed_ms, grading.as_columns())
-            if self._fresh.pop(grading.key, None) is not None and self._cache_items:
+            # By identity: an unscored grading of an equal view has the same key, and is not reused.
+            if self._fresh.get(grading.key) is not grading:
+                continue
+            del self._fresh[grading.key]
+            if self._cache_items:
                 self._recent[grading.key] = memory
                 if len(self._recent) > self._cache_items:
                     self._recent.popitem(last=False)

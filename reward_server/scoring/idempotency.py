@@ -65,7 +65,6 @@ class IdempotentRequests:
             finally:
                 running.waiters -= 1
                 if running.waiters == 0 and not running.task.done():
-                    self._running.pop(key, None)
                     running.task.cancel()  # every client that waited for it has left
 
     def _join(

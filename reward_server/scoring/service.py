@@ -8,10 +8,10 @@ same desk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -157,7 +157,13 @@ class Service:
         ready: asyncio.Queue[list[Reply] | None] = asyncio.Queue()
         place = self.admission.admitted(len(batch.units), size)
         place.__enter__()
-        task = asyncio.ensure_future(self._stream_into(ready, batch, request, place))
+        task = asyncio.ensure_future(self._stream_into(ready, batch, request))
+
+        def over(_: asyncio.Task[None]) -> None:  # called even for a task that never began
+            place.__exit__(None, None, None)
+            ready.put_nowait(None)
+
+        task.add_done_callback(over)
         try:
             while (replies := await ready.get()) is not None:
                 yield replies
@@ -170,10 +176,10 @@ class Service:
         ready: asyncio.Queue[list[Reply] | None],
         batch: _Batch,
         request: ScoreRequest,
-        place: AbstractContextManager[None],
     ) -> None:
         """Scores at its own pace: a reader that is slow, or stops, holds no place in the queue."""
         waiting: list[Unit] = []
+        put: asyncio.Future[None] | None = None
         try:
             batch = await self._pinned(batch, request, {})
             batch.changed = asyncio.Event()
@@ -191,9 +197,9 @@ class Service:
                 if done:
                     ready.put_nowait(await self._record(done, request, batch.run_id, {}))
         finally:
+            if put is not None:
+                put.cancel()  # or it would start what nobody waits for
             self._desk.withdraw([u.ask for u in waiting])
-            place.__exit__(None, None, None)
-            ready.put_nowait(None)
 
     async def run_cases(self, draft: Draft, cases: list[Case]) -> list[CaseResult]:
         """Grades golden cases with a draft; stores nothing."""
@@ -418,9 +424,15 @@ class Service:
         return [reply(unit, self.environment.hash) for unit in units]
 
     async def _store(self, rows: Submission) -> dict[int, GradingRow]:
+        storing = asyncio.ensure_future(self._hot.store(rows))
         try:
             # Shielded: a client that leaves now must not make half-known rows.
-            return await asyncio.shield(self._hot.store(rows))
+            return await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            # A resend must find what is being stored, so this ends only after it is.
+            with contextlib.suppress(StoreUnavailable, KeyTaken):
+                await storing
+            raise
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
         except KeyTaken:  # by another server on the same database
@@ -439,7 +451,7 @@ class Service:
     def _store_trouble(self, error: StoreUnavailable) -> Refused:
         self.metrics.store_failed()
         log.error("the store is unavailable", error=str(error))
-        return Unavailable(f"the store is unavailable ({error}); nothing was stored", 2)
+        return Unavailable(f"the store is unavailable ({error}); send it again", 2)
 
 
 def _our_failure(unit: Unit) -> Unscored | None:

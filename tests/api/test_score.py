@@ -88,6 +88,14 @@ def test_items_fail_alone(client: TestClient) -> None:
     assert scores[2]["failure"]["kind"] == "environment_error"
 
 
+def test_a_failed_rollout_does_not_speak_for_an_equal_item(client: TestClient) -> None:
+    item = right(completion="twin A: 26")
+    scores = score(client, item, item | {"finish_reason": "tool_error"}).json()["scores"]
+    assert [s["reward"] for s in scores] == [1.0, None]
+    (again,) = score(client, item).json()["scores"]
+    assert (again["reward"], again["cached"]) == (1.0, True)
+
+
 def test_an_equal_item_is_answered_from_its_grading(client: TestClient) -> None:
     item = right(completion="equal A: 26")
     first, second = score(client, item, item).json()["scores"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from reward_server.engine.local import MAX_LOST
 from reward_server.outcome import Basis, FailureKind, Scored, Unscored
 from tests import hostile
 from tests.engine.support import engine, grade, spec, view
+
+
+FINE = Scored(1.0, {"ok": 1.0}, raw={"outcome": "fine"})
 
 
 def among_neighbours(bad: str) -> tuple[Finished, list[Finished]]:
@@ -143,10 +147,11 @@ def test_workers_killed_at_random_lose_nothing() -> None:
             stop = False
 
             async def killer() -> None:
+                chance = random.Random(5)
                 while not stop:
-                    for pid in made.worker_pids[:1]:
-                        os.kill(pid, signal.SIGKILL)
-                    await asyncio.sleep(0.15)
+                    if pids := made.worker_pids:
+                        os.kill(chance.choice(pids), signal.SIGKILL)
+                    await asyncio.sleep(0.4)
 
             task = asyncio.ensure_future(killer())
             ended = await grade(made, [view(f"{n} slow") for n in range(60)])
@@ -154,8 +159,8 @@ def test_workers_killed_at_random_lose_nothing() -> None:
             await task
             return ended
 
-    ended = asyncio.run(main())
-    assert all(isinstance(e.outcome, Scored) and e.outcome.reward == 1.0 for e in ended)
+    # So rarely that no item can be unlucky MAX_LOST times in a row, which would leave it unscored.
+    assert [e.outcome for e in asyncio.run(main()) if e.outcome != FINE] == []
 
 
 def test_a_lost_zygote_is_replaced_and_its_work_done_again() -> None:

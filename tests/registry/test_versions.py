@@ -236,6 +236,20 @@ def test_a_composite_cannot_be_part_of_itself(database: Database) -> None:
             mint(registry, "a", "composite", parts=[{"name": "x", "grader": part}])
 
 
+def test_a_composite_whose_cases_no_longer_fit_stays_as_it_was(
+    database: Database,
+) -> None:
+    async def refuse(draft: Draft, cases: list[Case]) -> list[CaseResult]:
+        raise Invalid.field("cases.0.tokens", "the grader needs tokens", 0)
+
+    registry = a_host(database)
+    mint(registry, "part", compare="number")
+    mint(registry, "whole", "composite", parts=[{"name": "a", "grader": "part"}])
+    mint(registry, "part", compare="json")
+    assert asyncio.run(lifecycle.follow_parts(registry, refuse)) == []
+    assert registry.resolve("whole").number == 1
+
+
 def test_activating_an_old_version_cannot_make_a_cycle(database: Database) -> None:
     registry = a_host(database)
     mint(registry, "a", compare="json")
