@@ -16,7 +16,6 @@ from reward_server.outcome import Basis, FailureKind, Scored, Unscored
 from tests import hostile
 from tests.engine.support import engine, grade, spec, view
 
-
 FINE = Scored(1.0, {"ok": 1.0}, raw={"outcome": "fine"})
 
 
