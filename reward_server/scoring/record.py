@@ -15,7 +15,7 @@ from reward_server.store.codec import steps_json
 from reward_server.store.hot import Submission
 from reward_server.store.ids import IdMaker, now_ms
 
-_PORTION_BYTES = 16 << 20
+_PORTION_BYTES = 128 << 20
 
 Reply = dict[str, Any]
 """A score as it goes out: the JSON of :class:`reward_server.schema.Score`."""
