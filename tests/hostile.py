@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from reward_server.graders import exact, format
+from reward_server.graders.answer import kind as answer
 from reward_server.graders.base import Budget, Field, Kind, Spec, View
 from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Scored
@@ -101,5 +102,5 @@ HOSTILE = Kind(
     budget=BUDGET,
 )
 
-CATALOG = Catalog((exact.KIND, format.KIND, HOSTILE))
+CATALOG = Catalog((answer.KIND, exact.KIND, format.KIND, HOSTILE))
 PATH = "tests.hostile:CATALOG"

@@ -45,6 +45,8 @@ def main(control_fd: int) -> None:
         sys.path[:] = setup["path"]
         module, _, attribute = setup["catalog"].partition(":")
         catalog = getattr(importlib.import_module(module), attribute)
+        for name in {name for kind in catalog.kinds.values() for name in kind.preload}:
+            importlib.import_module(name)
         from reward_server.engine.worker import WorkerLimits  # noqa: PLC0415
 
         limits = WorkerLimits(**setup["limits"])

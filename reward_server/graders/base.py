@@ -130,6 +130,8 @@ class Kind:
     cheap: bool = False
     """Grading costs less than looking for an earlier grading; so that is looked for while storing."""
     budget: Budget = Budget()
+    preload: tuple[str, ...] = ()
+    """Modules too slow to import for every start, which workers get preloaded."""
     unavailable: Callable[[], str | None] = lambda: None
     """Why it cannot run on this machine and what to install, or None."""
     parts: Callable[[Any], Mapping[str, str]] = lambda config: {}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reward_server.graders import composite, exact, format
+from reward_server.graders.answer import kind as answer
 from reward_server.graders.base import Grader, Kind, LiveGrader, PureGrader, Spec
 
 
@@ -58,4 +59,4 @@ class Catalog:
         )
 
 
-CATALOG = Catalog((exact.KIND, format.KIND))
+CATALOG = Catalog((answer.KIND, exact.KIND, format.KIND))

@@ -1,0 +1,1 @@
+"""Kind ``answer``: final answers in mathematics, found, read and compared."""

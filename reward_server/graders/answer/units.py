@@ -1,0 +1,243 @@
+"""Units: which words are one, which name the same one, and how quantities convert.
+
+A unit in normal form is a string: a name of ``_SAME`` or any other noun in the singular, with powers
+and quotients, like ``cm^2`` or ``mile/hour``. Units that are here in ``_SCALE`` convert into each other
+within their dimension; all others are equal only by name.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+_SAME: dict[str, str] = {
+    alias: name
+    for name, aliases in {
+        "cm": "厘米 公分 cm centimeter centimetre centimeters centimetres",
+        "mm": "毫米 mm millimeter millimetre millimeters millimetres",
+        "m": "米 m meter metre meters metres",
+        "km": "千米 公里 km kilometer kilometre kilometers kilometres",
+        "inch": "inch inches in",
+        "foot": "foot feet ft",
+        "yard": "yard yards yd yds",
+        "mile": "mile miles mi",
+        "g": "克 g gram grams gm",
+        "kg": "千克 公斤 kg kilogram kilograms kgs",
+        "mg": "mg milligram milligrams",
+        "pound": "pound pounds lb lbs",
+        "ounce": "ounce ounces oz",
+        "ton": "ton tons tonne tonnes",
+        "second": "秒 second seconds sec secs s",
+        "minute": "分钟 minute minutes min mins",
+        "hour": "小时 hour hours hr hrs h",
+        "day": "天 day days",
+        "week": "week weeks",
+        "month": "月 month months",
+        "year": "年 year years yr yrs",
+        "L": "升 l L liter litre liters litres",
+        "mL": "毫升 ml mL milliliter millilitre milliliters millilitres",
+        "gallon": "gallon gallons gal",
+        "quart": "quart quarts qt",
+        "pint": "pint pints pt",
+        "cup": "cup cups",
+        "USD": "dollar dollars usd USD bucks",
+        "cent": "cent cents",
+        "EUR": "euro euros eur EUR",
+        "GBP": "gbp GBP",
+        "CNY": "元 yuan rmb RMB cny CNY",
+        "JPY": "yen jpy JPY",
+        "INR": "rupee rupees inr INR",
+        "deg": "度 degree degrees deg",
+        "rad": "radian radians rad",
+        "N": "N newton newtons",
+        "J": "J joule joules",
+        "kJ": "kJ kilojoule kilojoules",
+        "W": "W watt watts",
+        "kW": "kW kilowatt kilowatts",
+        "V": "V volt volts",
+        "A": "A amp amps ampere amperes",
+        "Hz": "Hz hertz",
+        "kHz": "kHz kilohertz",
+        "Pa": "Pa pascal pascals",
+        "mol": "mol mole moles",
+        "K": "K kelvin kelvins",
+        "mph": "mph",
+        "kph": "kph kmh",
+        "%": "% percent percents percentage",
+    }.items()
+    for alias in aliases.split()
+}
+_PLAIN_ONLY = frozenset(
+    """
+    cm mm km kg mg ml mL ft yd lb lbs oz mph kph kmh hr hrs sec secs min mins usd USD rad kJ kW Hz
+    kHz Pa yr yrs gal deg EUR GBP JPY CNY INR RMB
+    """.split()
+)
+"""Abbreviations that are a unit even outside ``\\text``, where a letter alone is a variable."""
+
+_SCALE: dict[str, tuple[str, Fraction]] = {
+    "mm": ("length", Fraction(1, 1000)),
+    "cm": ("length", Fraction(1, 100)),
+    "m": ("length", Fraction(1)),
+    "km": ("length", Fraction(1000)),
+    "inch": ("length", Fraction(254, 10000)),
+    "foot": ("length", Fraction(3048, 10000)),
+    "yard": ("length", Fraction(9144, 10000)),
+    "mile": ("length", Fraction(1609344, 1000)),
+    "mg": ("mass", Fraction(1, 1000)),
+    "g": ("mass", Fraction(1)),
+    "kg": ("mass", Fraction(1000)),
+    "ounce": ("mass", Fraction(28349523125, 10**9)),
+    "pound": ("mass", Fraction(45359237, 10**5)),
+    "second": ("time", Fraction(1)),
+    "minute": ("time", Fraction(60)),
+    "hour": ("time", Fraction(3600)),
+    "day": ("time", Fraction(86400)),
+    "week": ("time", Fraction(604800)),
+    "mL": ("volume", Fraction(1, 1000)),
+    "L": ("volume", Fraction(1)),
+    "cup": ("us volume", Fraction(1)),
+    "pint": ("us volume", Fraction(2)),
+    "quart": ("us volume", Fraction(4)),
+    "gallon": ("us volume", Fraction(16)),
+    "USD": ("dollars", Fraction(1)),
+    "cent": ("dollars", Fraction(1, 100)),
+    "J": ("energy", Fraction(1)),
+    "kJ": ("energy", Fraction(1000)),
+    "W": ("power", Fraction(1)),
+    "kW": ("power", Fraction(1000)),
+    "Hz": ("frequency", Fraction(1)),
+    "kHz": ("frequency", Fraction(1000)),
+    "%": ("number", Fraction(1, 100)),
+}
+_SPEEDS = {"mph": "mile/hour", "kph": "km/hour"}
+GENERIC = frozenset({"unit", "way", "time", "point"})
+"""Words after a number that say only what is counted: they match any other unit."""
+
+MONEY = frozenset({"USD", "cent", "EUR", "GBP", "CNY", "JPY", "INR"})
+CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "CNY", "₹": "INR"}
+
+_CHANGES_VALUE = frozenset(
+    """
+    half halve third fourth quarter fifth sixth seventh eighth ninth tenth eleventh twelfth
+    twentieth hundredth thousandth millionth billionth hundred thousand million billion trillion
+    dozen gross score double triple quadruple fold twofold ten pair couple factorial negative
+    positive minus plus squared cubed inverse reciprocal root power exponent log modulo mod prime
+    bar dot dozenth digit repeating recurring remainder base binary hex hexadecimal octal
+    """.split()
+)
+"""Nouns that make another number of the one before them."""
+_CHINESE_CHANGES = frozenset("百千万亿萬億十倍多余餘半几幾以约約左右上下不或")
+
+NO_UNIT = frozenset(
+    """
+    a an the this that these those it its is are was were be been being am do does did has have had
+    can could will would shall should may might must let or nor and not no none never neither either
+    both but yet so if then else unless except when where while because since as than though
+    although maybe perhaps possibly probably likely approximately about around roughly nearly almost
+    exactly only just also instead rather actually wait correct incorrect wrong right true false yes
+    ok okay i we you he she they what which who how why answer solution final result equals equal
+    plus minus less more fewer greater smaller larger least most over under above below between from
+    to with without by for of at on any all some every each other another alternatively otherwise vs
+    versus case cases if given assuming undefined unknown oder ou o y e und et odd even
+    """.split()
+)
+"""Function words: text that has one after a number is a sentence, not a unit."""
+
+
+def known(word: str) -> bool:
+    return word in _SAME or word.lower() in _SAME
+
+
+def abbreviation(word: str) -> bool:
+    return word in _PLAIN_ONLY
+
+
+def normal(words: list[tuple[str, int]]) -> str | None:
+    """The normal form of ``[(word, power), …]``; None where the words cannot be a unit.
+
+    Words that are not known units are taken for a counted noun (``apples``) if they are at most three
+    and none is a function word.
+    """
+    if not words or len(words) > 6:  # "per" and products included
+        return None
+    powers: dict[str, int] = {}
+    nouns: list[str] = []
+    pending = 1
+    for word, power in words:
+        low = word.lower()
+        if low in ("square", "sq", "squared", "cubic", "cu", "cubed"):
+            by = 2 if low.startswith("sq") else 3
+            if low.endswith("ed"):
+                last = next(reversed(powers), None)
+                if last is None:
+                    return None
+                powers[last] *= by
+            else:
+                pending = by
+            continue
+        name = _SAME.get(word) or _SAME.get(low)
+        if name is not None:
+            for part in _SPEEDS.get(name, name).split("/"):
+                sign = -1 if powers and part != name else 1
+                powers[part] = powers.get(part, 0) + sign * power * pending
+            pending = 1
+        elif low in NO_UNIT or not low.replace("-", "").isalpha():
+            return None
+        else:
+            singular = _singular(low)
+            if singular in _CHANGES_VALUE or (len(low) == 1 and low.isascii()):
+                return None
+            if not low.isascii() and _CHINESE_CHANGES.intersection(low):
+                return None
+            nouns.append(singular)
+            if pending != 1 or abs(power) != 1:
+                powers[nouns.pop()] = power * pending
+                pending = 1
+            elif power < 0:
+                powers[nouns.pop()] = -1
+    if len(nouns) > 3:
+        return None
+    terms = sorted(f"{u}^{p}" if p != 1 else u for u, p in powers.items() if p)
+    noun = "_".join(nouns)
+    if terms and noun:  # "5 square cm of tiles" would say "of"; "18 cm rope" counts nothing else
+        return "*".join(terms) + " " + noun
+    return "*".join(terms) or noun or None
+
+
+def _singular(word: str) -> str:
+    if len(word) > 3 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 3 and word.endswith(("ches", "shes", "xes", "sses")):
+        return word[:-2]
+    if len(word) > 2 and word.endswith("s") and not word.endswith("ss"):
+        return word[:-1]
+    return word
+
+
+def factor(have: str, want: str) -> Fraction | None:
+    """What a number of ``have`` is multiplied by to be one of ``want``; None where they differ in kind."""
+    if have == want:
+        return Fraction(1)
+    if have.split("^")[0] in GENERIC or want.split("^")[0] in GENERIC:
+        return Fraction(1)
+    mine, theirs = _dimension(have), _dimension(want)
+    if mine is None or theirs is None or mine[0] != theirs[0]:
+        return None
+    return mine[1] / theirs[1]
+
+
+def _dimension(unit: str) -> tuple[tuple[tuple[str, int], ...], Fraction] | None:
+    dimensions: dict[str, int] = {}
+    scale = Fraction(1)
+    for term in unit.split("*"):
+        name, _, power_text = term.partition("^")
+        power = int(power_text or 1)
+        if name not in _SCALE:
+            if not name or " " in name:
+                return None
+            dimensions[name] = dimensions.get(name, 0) + power
+            continue
+        kind, size = _SCALE[name]
+        dimensions[kind] = dimensions.get(kind, 0) + power
+        scale *= size**power
+    return tuple(sorted(dimensions.items())), scale
