@@ -364,8 +364,10 @@ class _Comparison:
         """The reference has a unit; an answer without one is taken to mean it."""
         if r.unit == "%" and self._rules.percent == "strict":
             return FALSE
+        if not isinstance(a, SCALARS):
+            return FALSE
         same = self.things(r.value, a)
-        if same.equal or not isinstance(a, SCALARS):
+        if same.equal:
             return same
         if r.unit == "%" and self._rules.percent == "follow":
             return self.things(_scaled(r.value, Fraction(1, 100)), a)
@@ -608,7 +610,7 @@ def _ratio(thing: Thing) -> tuple[Node, ...] | None:
         return tuple(Num(Fraction(f)) for f in thing.fields)
     if isinstance(thing, Div):
         return (thing.top, thing.bottom)
-    if isinstance(thing, Num):
+    if isinstance(thing, Num) and thing.value.denominator != 1:
         return (Num(Fraction(thing.value.numerator)), Num(Fraction(thing.value.denominator)))
     return None
 

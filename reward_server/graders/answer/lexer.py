@@ -122,6 +122,8 @@ def _scan(text: str, out: list[Token], *, worded: bool, level: int) -> None:
         if len(out) > MAX_TOKENS:
             raise TooLarge(f"more than {MAX_TOKENS} tokens")
         if kind == "s":
+            if "~" in piece and not out:
+                raise Unreadable("'~' before an answer: about")
             spaced = True
             continue
         if kind == "n":

@@ -300,6 +300,8 @@ class Parser:
         if (scale := self._scale()) is not None:
             value = Mul((value, Num(Fraction(scale))))
         unit = self._unit()
+        if unit is not None and isinstance(value, Sym):
+            raise Unreadable("words after a letter")
         if currency is not None:
             if unit in units.MONEY and unit != currency:
                 raise Unreadable("two currencies")
