@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 import orjson
-import structlog
 from fastapi import APIRouter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from reward_server.api.access import require
 from reward_server.api.body import read_json
+from reward_server.api.leaving import ClientLeft, Leavers
 from reward_server.api.problem_json import problem
 from reward_server.api.state import host_of
 from reward_server.problems import NotAcceptable, Refused
@@ -24,14 +23,10 @@ from reward_server.scoring.record import Reply, summary
 from reward_server.scoring.service import Service
 from reward_server.store.keys import Scope
 
-T = TypeVar("T")
-
-log = structlog.get_logger(__name__)
-
 NDJSON = "application/x-ndjson"
-_WATCH_AFTER_S = 0.25
-"""A request that takes longer is watched for its client leaving."""
 _LEFT = 499
+
+_LEAVERS = Leavers()
 
 router = APIRouter(tags=["scoring"])
 
@@ -60,21 +55,34 @@ async def score(request: Request) -> Response:
         wants_lines = _wants_lines(request)
         asked, size = await read_json(request, ScoreRequest, host.settings.max_body_mb << 20)
         if wants_lines:
-            response = await _lines(service, asked, size)
+            response: Response = await _lines(service, asked, size)
         else:
-            replies = await _unless_left(request, service.score(asked, size))
+            replies = await _LEAVERS.unless_left(request, service.score(asked, size))
             body = {"scores": replies, "summary": summary(replies)}
-            response = Response(_json(body), media_type="application/json")
+            response = _Answer(_json(body))
         status = response.status_code
         return response
     except Refused as refused:
         status = refused.status
         raise
-    except (_ClientLeft, ClientDisconnect):
+    except (ClientLeft, ClientDisconnect):
         status = _LEFT
         return Response(status_code=_LEFT)
     finally:
         service.metrics.answered(status, time.monotonic() - started)
+
+
+class _Answer(Response):
+    """A JSON body that is final: no header is added later, so none need be prepared for it."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status_code = 200
+        self.body = body
+        self.background = None
+        self.raw_headers = [
+            (b"content-length", str(len(body)).encode()),
+            (b"content-type", b"application/json"),
+        ]
 
 
 async def _lines(service: Service, asked: ScoreRequest, size: int) -> Response:
@@ -100,47 +108,10 @@ async def _lines(service: Service, asked: ScoreRequest, size: int) -> Response:
     return StreamingResponse(lines(), media_type=NDJSON)
 
 
-class _ClientLeft(Exception):
-    pass
-
-
-async def _unless_left(request: Request, work: Awaitable[T]) -> T:
-    """The work's result; cancels it when the client leaves. Costs nothing for a quick answer."""
-    loop = asyncio.get_running_loop()
-    own = asyncio.current_task()
-    assert own is not None
-    watcher: asyncio.Task[None] | None = None
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while True:
-            if (await request.receive())["type"] == "http.disconnect":
-                left = True
-                own.cancel()
-                return
-
-    def begin() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
-
-    timer = loop.call_later(_WATCH_AFTER_S, begin)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if left:
-            own.uncancel()
-            log.debug("the client left before its scores were ready")
-            raise _ClientLeft from None
-        raise
-    finally:
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
-
-
 def _wants_lines(request: Request) -> bool:
     accept = request.headers.get("accept", "*/*")
+    if accept in ("*/*", "application/json"):
+        return False
     types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if NDJSON in types:
         return True

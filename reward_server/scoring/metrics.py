@@ -48,6 +48,14 @@ class Metrics:
         self._by_status = {s: self._seconds.labels(s) for s in ("2xx", "4xx", "5xx")}
 
     def scored(self, units: list[Unit]) -> None:
+        if len(units) == 1 and (only := units[0].ask.grading) is not None:
+            if isinstance(only.outcome, Scored):
+                self._by_basis[only.outcome.basis].inc()
+            else:
+                self._by_failure[only.outcome.kind].inc()
+            if units[0].ask.cached:
+                self._cached.inc()
+            return
         tally: Tally[Basis | FailureKind] = Tally()
         cached = 0
         for unit in units:

@@ -75,6 +75,9 @@ def submission(
 
 def portions(units: list[Unit]) -> Iterator[list[Unit]]:
     """Units in portions of a bounded size: what one message to the store may hold."""
+    if len(units) == 1:
+        yield units
+        return
     portion: list[Unit] = []
     size = 0
     for unit in units:

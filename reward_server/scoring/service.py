@@ -8,7 +8,6 @@ same desk.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -424,15 +423,8 @@ class Service:
         return [reply(unit, self.environment.hash) for unit in units]
 
     async def _store(self, rows: Submission) -> dict[int, GradingRow]:
-        storing = asyncio.ensure_future(self._hot.store(rows))
         try:
-            # Shielded: a client that leaves now must not make half-known rows.
-            return await asyncio.shield(storing)
-        except asyncio.CancelledError:
-            # A resend must find what is being stored, so this ends only after it is.
-            with contextlib.suppress(StoreUnavailable, KeyTaken):
-                await storing
-            raise
+            return await self._hot.store(rows)
         except StoreUnavailable as error:
             raise self._store_trouble(error) from error
         except KeyTaken:  # by another server on the same database

@@ -116,6 +116,8 @@ class HotStore(asyncio.Protocol):
     async def store(self, submission: Submission) -> dict[int, GradingRow]:
         """Returns once it is durable. Raises StoreUnavailable, KeyTaken.
 
+        A cancellation takes effect only then: what was sent is stored, and a resend must find it.
+
         Of the unchecked gradings that turned out to exist already, the earlier ones, by the ids that
         the scores were submitted with: the scores now point at those.
         """
@@ -147,7 +149,7 @@ class HotStore(asyncio.Protocol):
         return self._process.pid if self._process else None
 
     def _ask(self, what: int, body: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[Any] = _Kept(loop=self._loop)
         if self._transport is None or self._transport.is_closing():
             future.set_exception(StoreUnavailable("the store process is starting again"))
             return future
@@ -180,10 +182,10 @@ class HotStore(asyncio.Protocol):
                 continue
             if problem is None:
                 future.set_result(result)
-            elif problem in _SPECIAL:
-                future.set_exception(_SPECIAL[problem]())
-            else:
-                future.set_exception(StoreUnavailable(problem))
+                continue
+            special = _SPECIAL.get(problem)
+            future.set_exception(special() if special else StoreUnavailable(problem))
+            future.exception()  # seen: a waiter that was cancelled will not look
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -208,6 +210,13 @@ class HotStore(asyncio.Protocol):
             except OSError as error:
                 log.error("the store process does not start", error=str(error))
                 await asyncio.sleep(1)
+
+
+class _Kept(asyncio.Future[Any]):
+    """A future that its waiter's cancellation does not end: the task wakes, cancelled, when it is done."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        return False
 
 
 REUSED_GRADING_GONE = "reused grading gone"
