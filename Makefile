@@ -42,6 +42,7 @@ pytest: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.http_score
+	$(BIN)/python -m benchmarks.answer
 	$(BIN)/python -m benchmarks.soak
 
 docs: setup

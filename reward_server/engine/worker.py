@@ -29,7 +29,7 @@ from reward_server.engine.wire import pack_outcome, unpack_spec
 from reward_server.frames import HEADER, frame, unpack
 from reward_server.graders.base import PureGrader, Spec, View
 from reward_server.graders.catalog import Catalog
-from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored, spent
+from reward_server.outcome import CannotScore, FailureKind, Outcome, Scored, Unscored, spent
 
 PROGRESS_BYTES = 32
 """Four int64: chunk, item index (−1 between items), its CPU start in ns, its wall start in ns."""
@@ -120,8 +120,7 @@ class Worker:
                 signal.setitimer(signal.ITIMER_PROF, cpu_s, _TIMER_REPEAT_S)
                 self._grading = True
                 scored = _finite(grader.grade(parsed))
-                # What interrupted a library of its own accord is not clean either.
-                return scored, scored.basis is Basis.VERDICT
+                return scored, not getattr(grader, "tainted", False)
             finally:
                 self._grading = False
         except BudgetSpent:

@@ -90,7 +90,8 @@ class Grader(Protocol):
 class PureGrader(Grader, Protocol):
     """CPU work without I/O; runs in killable worker processes.
 
-    Raises :class:`reward_server.outcome.CannotScore` for a reference without a usable meaning.
+    Raises :class:`reward_server.outcome.CannotScore` for a reference without a usable meaning. One that
+    interrupts a library has an attribute ``tainted``: whether this process should grade no more.
     """
 
     def grade(self, view: View) -> Scored: ...

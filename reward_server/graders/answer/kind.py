@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field as ModelField, ValidationError, model_validator
 
-from reward_server.graders.answer import choice, forms
+from reward_server.graders.answer import choice, forms, symbolic
 from reward_server.graders.answer.comparison import Percent, Rules, Verdict, compare
 from reward_server.graders.answer.extraction import Found, Rule, extract
 from reward_server.graders.answer.lexer import matching_brace
@@ -116,6 +116,10 @@ class AnswerGrader:
     def __init__(self, config: AnswerConfig, spec: Spec) -> None:
         self._config = config
         self._order = tuple(config.extract)
+
+    @property
+    def tainted(self) -> bool:
+        return symbolic.interruptions > 0
 
     def reference_problem(self, reference: Any) -> str | None:
         if isinstance(reference, dict):

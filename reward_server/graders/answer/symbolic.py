@@ -34,6 +34,10 @@ _MAX_BITS = 2000
 _MAX_FACTORIAL = 300
 
 
+interruptions = 0
+"""How often sympy was interrupted in this process, and may have been left in an odd state."""
+
+
 class OutOfTime(BaseException):
     """Not an Exception, so that no handler inside sympy can swallow it."""
 
@@ -54,6 +58,8 @@ def proved_equal(a: Node, b: Node, *, natural_log: bool = True) -> bool | None:
             difference = builder.build(a) - builder.build(b)
             return _is_zero(sympy, difference)
     except OutOfTime:
+        global interruptions
+        interruptions += 1
         sympy.core.cache.clear_cache()  # what was interrupted may have left half-known facts
         return None
     except RecursionError:
