@@ -1045,7 +1045,6 @@ FAMILIES: dict[str, list[tuple[str, str, bool]]] = {
         ("x^{2}+1", r"x^2 + \,1", True),
         ("31", r"\;31\;", True),
         ("31", r"\quad 31", True),
-        ("31", "~31", True),
         ("a+b", "{a}+{b}", True),
         ("31", r"\,30\,", False),
         (r"2\sqrt{5}", r"2\,\sqrt{6}", False),

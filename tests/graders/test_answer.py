@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +129,11 @@ def test_a_reference_of_the_wrong_shape_is_refused(reference: Any) -> None:
         (42, "42", {}, True),
         (0.1, "0.1", {}, True),
         (0.1, r"\frac{1}{10}", {}, True),
+        # a letter is a unit where the reference has one
+        ("5 km", "5000 m", {}, True),
+        ("5 km", "5 m", {}, False),
+        ("15米", "15 m", {}, True),
+        ("5m", "5 m", {}, True),
         # a solution as the reference
         ("9+9=18\n#### 18", "18", {}, True),
         # tolerance
@@ -257,6 +264,21 @@ def test_reasoning_is_hidden_without_moving_what_is_left() -> None:
     assert len(hidden) == len(text)
     assert hidden.index(r"\boxed{2}") == text.index(r"\boxed{2}")
     assert r"\boxed{1}" not in hidden
+
+
+_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kinds" / "answer.md"
+
+
+@pytest.mark.parametrize(("heading", "reward"), [("What is accepted", 1.0), ("What is not", 0.0)])
+def test_the_tables_of_the_manual_are_true(heading: str, reward: float) -> None:
+    table = _PAGE.read_text().split(f"## {heading}\n")[1].split("\n#")[0]
+    checked = 0
+    for row in re.findall(r"^\| `.*$", table, re.MULTILINE):
+        reference, answers = (c.replace("\\|", "|") for c in re.split(r"(?<!\\)\|", row)[1:3])
+        for answer in re.findall("`([^`]+)`", answers):
+            assert grade(rf"\boxed{{{answer}}}", reference.strip(" `")).reward == reward, row
+            checked += 1
+    assert checked > 40
 
 
 # ── properties ───────────────────────────────────────────────────────────────────────────────────

@@ -356,6 +356,8 @@ class _Comparison:
                 return FALSE
             return self.things(r.value, _scaled(a.value, by))
         if isinstance(r, Quantity):
+            if (meant := _lettered(a)) is not None:
+                return self._quantities(r, meant)
             return self._only_reference(r, a)
         assert isinstance(a, Quantity)
         return self._only_answer(r, a)
@@ -576,6 +578,16 @@ def _zero_side(algebra: Algebra, relation: Rel) -> Poly:
     top, bottom = algebra.add(algebra.form(left), algebra.negative(algebra.form(right)))
     lead = bottom[min(bottom)]
     return {m: c / lead for m, c in top.items()}
+
+
+def _lettered(thing: Thing) -> Quantity | None:
+    """``5000 m``, which is a product until the reference has a unit."""
+    if isinstance(thing, Mul) and len(thing.factors) == 2:
+        number, letter = thing.factors
+        if isinstance(number, Num) and isinstance(letter, Sym) and units.known(letter.name):
+            unit = units.normal([(letter.name, 1)])
+            return None if unit is None else Quantity(number, unit)
+    return None
 
 
 def _scaled(node: Node, by: Fraction) -> Node:
