@@ -278,7 +278,7 @@ def test_the_tables_of_the_manual_are_true(heading: str, reward: float) -> None:
         for answer in re.findall("`([^`]+)`", answers):
             assert grade(rf"\boxed{{{answer}}}", reference.strip(" `")).reward == reward, row
             checked += 1
-    assert checked > 40
+    assert checked > 30
 
 
 # ── properties ───────────────────────────────────────────────────────────────────────────────────
