@@ -28,6 +28,7 @@ from reward_server.graders.answer.syntax import (
     Add,
     Based,
     Clock,
+    Const,
     Div,
     Ellipsis,
     Func,
@@ -83,6 +84,8 @@ def compare(reference: Reading, answer: Reading, rules: Rules) -> Verdict:
     if reference.thing is None:
         return Verdict(False, "text")
     comparison = _Comparison(rules, f"{reference.key}\0{answer.key}")
+    if isinstance(answer.thing, Words) and not _letters(reference.thing):
+        return Verdict(False, "words")  # mathematics in the reference, prose in the answer
     if isinstance(reference.thing, Words) or isinstance(answer.thing, Words):
         return Verdict(_same_words(reference, answer, rules), "words")
     decision = comparison.things(*_singles(reference.thing, answer.thing))
@@ -108,6 +111,13 @@ def count_of(thing: Thing) -> int:
     if isinstance(thing, Rel) and all(op == "=" for op in thing.ops):
         return len(thing.sides) - 1 if _name(thing.sides[0]) else len(thing.sides)
     return 1
+
+
+def _letters(thing: Thing) -> bool:
+    """Words, or letters that may have been meant as one."""
+    if isinstance(thing, Mul):
+        return all(isinstance(f, Sym | Const) for f in thing.factors)
+    return isinstance(thing, Sym | Const | Words)
 
 
 def _same_words(reference: Reading, answer: Reading, rules: Rules) -> bool:

@@ -1074,7 +1074,8 @@ def _times(left: Node, right: Node) -> Node:
 
 
 def _mixed_or_product(whole: Num, fraction: Node) -> Node:
-    """``2\\frac{1}{2}`` is two and a half; a whole number before any other fraction multiplies it."""
+    """``2\\frac{1}{2}`` is two and a half; before an improper fraction a whole number is
+    neither clearly added nor multiplied; a fraction with more than numbers is multiplied."""
     if (
         isinstance(fraction, Div)
         and isinstance(fraction.top, Num)
@@ -1082,8 +1083,9 @@ def _mixed_or_product(whole: Num, fraction: Node) -> Node:
         and whole.value.denominator == 1
         and not whole.places
         and fraction.top.value.denominator == fraction.bottom.value.denominator == 1
-        and 0 < fraction.top.value < fraction.bottom.value
     ):
+        if not 0 < fraction.top.value < fraction.bottom.value:
+            raise Unreadable("a whole number before an improper fraction: a sum or a product?")
         return Add((whole, fraction))
     return Mul((whole, fraction))
 
