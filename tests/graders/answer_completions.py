@@ -398,4 +398,12 @@ COMPLETIONS: list[tuple[str, str, bool, str]] = [
         "null bytes",
     ),
     ("42", r"\boxed{4�2}", False, "replacement character between digits"),
+    ("42", "\\boxed{42 \\text{ dollars a day}}", True, "unit with an article"),
+    ("42", "\\boxed{42 \\text{ kg of rice}}", True, "what is measured"),
+    ("42", "The answer is 42 hours in total.", True, "in total"),
+    ("42", "\\boxed{42 \\text{ of } 43}", False, "of a number"),
+    ("42", "\\boxed{42 \\text{ dozen of eggs}}", False, "dozen"),
+    ("42", "\\boxed{42 \\text{ kg of not rice}}", False, "negation after of"),
+    ("42 kg", "\\boxed{42 \\text{ g of rice}}", False, "another unit of something"),
+    ("42", "The answer is 42 a", False, "a stray letter"),
 ]

@@ -393,9 +393,22 @@ class Parser:
         sign = 1
         while True:
             token = self._peek()
-            if token.kind == "w" and token.text == "per" and words:
-                self._at += 1
+            low = token.text.lower()
+            if (
+                token.kind in "wl"
+                and low in ("per", "a", "an")
+                and words
+                and self._peek(1).kind == "w"
+            ):
+                self._at += 1  # "dollars a day"
                 sign = -1
+                continue
+            if token.kind == "w" and low == "of" and words and self._peek(1).kind == "w":
+                self._at += 1
+                self._only_nouns()
+                break
+            if token.kind == "w" and low == "in" and self._peek(1).text.lower() in ("total", "all"):
+                self._at += 2
                 continue
             if token.kind == "o" and token.text == "/" and words and self._peek(1).kind in "wl":
                 self._at += 1
@@ -431,6 +444,14 @@ class Parser:
         if normal is None:
             raise Unreadable("words after a number that are no unit")
         return normal
+
+    def _only_nouns(self) -> None:
+        """The rest of ``kg of brown rice``: what is measured, which is not compared."""
+        words: list[tuple[str, int]] = []
+        while self._peek().kind == "w" and not self._ends_item(self._peek()):
+            words.append((self._next().text, 1))
+        if units.normal(words) is None:
+            raise Unreadable("words after a number that are no unit")
 
     def _unit_power(self) -> int:
         if not self._accept("o", "^"):
