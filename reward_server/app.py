@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from reward_server.api import graders, health, problem_json, runs, score, scores
+from reward_server.api.leaving import Leavers
 from reward_server.host import CATALOG, running
 from reward_server.registry.digest import library_version
 from reward_server.schema import GraderRegistration, RunRequest, ScoreRequest
@@ -56,6 +57,7 @@ def create_app(settings: Settings | None = None, *, catalog: str = CATALOG) -> F
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with running(settings, catalog=catalog) as host:
             app.state.host = host
+            app.state.leavers = Leavers()
             yield
 
     app = RewardApp(

@@ -26,8 +26,6 @@ from reward_server.store.keys import Scope
 NDJSON = "application/x-ndjson"
 _LEFT = 499
 
-_LEAVERS = Leavers()
-
 router = APIRouter(tags=["scoring"])
 
 
@@ -57,7 +55,8 @@ async def score(request: Request) -> Response:
         if wants_lines:
             response: Response = await _lines(service, asked, size)
         else:
-            replies = await _LEAVERS.unless_left(request, service.score(asked, size))
+            leavers: Leavers = request.app.state.leavers
+            replies = await leavers.unless_left(request, service.score(asked, size))
             body = {"scores": replies, "summary": summary(replies)}
             response = _Answer(_json(body))
         status = response.status_code
