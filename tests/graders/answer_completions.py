@@ -406,4 +406,8 @@ COMPLETIONS: list[tuple[str, str, bool, str]] = [
     ("42", "\\boxed{42 \\text{ kg of not rice}}", False, "negation after of"),
     ("42 kg", "\\boxed{42 \\text{ g of rice}}", False, "another unit of something"),
     ("42", "The answer is 42 a", False, "a stray letter"),
+    ("42", "Answer: 43 Answer: 42", False, "two answers on a line"),
+    ("42", "$\\boxed{42}$ / $43$", False, "slash to another"),
+    ("42", "Answer: 42 Answer: 42", True, "the same twice"),
+    ("42", "Answer: 6*7, so the answer is 42", True, "a way and its end"),
 ]

@@ -69,7 +69,7 @@ _BREAK = re.compile(
 )
 _CONNECTOR = re.compile(r"\b(?:and|or|oder|ou)\b|[,;/&|]|或|和|、|以及", re.IGNORECASE)
 _ALTERNATIVE = re.compile(
-    r"[\s$*)\]}\\]{0,6}[,;(]{0,2}\s{0,3}(?:(?:and/)?or\b|and\s+(?=[$\\(]{0,4}-?\d)|/\s*(?=\d)|或(?:者)?|alternatively,?|maybe|possibly)"
+    r"[\s$*)\]}\\]{0,6}[,;(]{0,2}\s{0,3}(?:(?:and/)?or\b|and\s+(?=[$\\(]{0,4}-?\d)|/\s*(?=[$\\(]{0,3}\d)|或(?:者)?|alternatively,?|maybe|possibly)"
     r"\s{0,3}([^\n]{1,120})",
     re.IGNORECASE,
 )
@@ -82,6 +82,7 @@ _STATED_TWICE = re.compile(
     r",?\s*\b(?:or|and)\s+(?:the\s+)?(?:\w+\s+)?$|或$|(?<=\S)\s*\n\s*(?:\W{0,3}(?:the|final)\s+)*\W{0,3}$",
     re.IGNORECASE,
 )
+_ONE_WORD = re.compile(r"\s*\S{1,60}\s*")
 _DENIED_BEFORE = re.compile(
     r"(?:\bnot|n't|\bnever|≠|\\neq?|\\neg)\s{0,3}[$*(\[\\]{0,4}$|\bnot\s+(?:true|correct|the\s+case)\b[^.!?\n]{0,80}$",
     re.IGNORECASE,
@@ -307,6 +308,8 @@ def _statement(text: str, start: int, end: int) -> Found | None:
             if len(between) < 80 and not _BREAK.search(between):
                 if _STATED_TWICE.search(between):
                     others.append(_STATED_TWICE.sub("", between).strip())
+                elif _ONE_WORD.fullmatch(between) and any(c.isdigit() for c in between):
+                    others.append(between.strip(" .,;"))  # "Answer: 41 Answer: 42"
         return _trimmed(text, "statement", here, here + len(content), others)
     return None
 
