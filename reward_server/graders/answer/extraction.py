@@ -46,9 +46,11 @@ _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _STATEMENT = re.compile(
     r"""
     (?: (?:answers?|option|choice)\b
-        (?: \s+(?:choice|option|to\s[^.\n:=]{1,80}?|here|would\s+be|must\s+be|should\s+be) )?
+        (?: \s+(?:choice|option|to\s[^.\n:=]{1,80}?|here) )?
         \s{0,3} (?: \*\*|__ )? \s{0,2}
-        (?: is\s+(?:therefore|thus|simply|then)?\s{0,2}:? | are\b\s{0,2}:? | :{1,2} | = | ： | is(?=[$\\]) )
+        (?: (?:is|are|would\s+be|must\s+be|should\s+be)\b
+            (?:\s+(?:therefore|thus|simply|then|just))? \s{0,2}:?
+          | :{1,2} | = | ： )
       | 答案(?:应该|应|就)?\s{0,2}(?:是|为|為|：|:)+ | (?:故|所以)选(?:择)?[：:]? | 答[：:]
       | ^A: )
     \s{0,3} (?: \*\*|__ )? [ \t]{0,3} :? [ \t]{0,3}

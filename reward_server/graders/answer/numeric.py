@@ -204,3 +204,15 @@ def within(a: Node, b: Node, absolute: Fraction, relative: Fraction) -> bool:
             abs(left) * relative.numerator / relative.denominator,
         )
         return bool(abs(left - right) <= allowed * (1 + slack))
+
+
+def rounds_to(exact: Node, rounded: Num) -> bool:
+    """Whether a constant agrees with a decimal to the last of its places, rounded or cut off."""
+    value = approximate(exact)
+    if value is None or not mpmath.isfinite(value):
+        return False
+    with mp.workdps(DIGITS):
+        shown = mpmath.mpf(rounded.value.numerator) / rounded.value.denominator
+        unit = mpmath.mpf(10) ** -rounded.places
+        cut_off = abs(value) - abs(shown)
+        return bool(abs(value - shown) <= unit / 2 or (value * shown > 0 and 0 <= cut_off < unit))

@@ -145,7 +145,19 @@ class Parser(Expressions):
             self._at += 1
             ops.append(op)
             sides.append(self._set())
+        if self._accept("c", "approx"):
+            self._rounding_of(sides[-1])
         return Rel(tuple(sides), tuple(ops)) if ops else sides[0]
+
+    def _rounding_of(self, exact: Thing) -> None:
+        """The ``1.414`` of ``\\sqrt{2} \\approx 1.414``: if right, it is no second answer."""
+        rounded = self._scalar()
+        if not isinstance(exact, SCALARS) or not isinstance(rounded, Num) or not rounded.places:
+            raise Unreadable("an approximation of what has no value")
+        from reward_server.graders.answer import numeric  # noqa: PLC0415  (keeps mpmath off the fast path)
+
+        if not numeric.rounds_to(exact, rounded):
+            raise Unreadable("an approximation that is another value")
 
     def _congruence(self, left: Thing) -> Rel:
         """``x ≡ 3 (mod 7)``, also without its left side."""
