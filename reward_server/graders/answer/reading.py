@@ -26,6 +26,7 @@ from reward_server.graders.answer.parser import Parser
 from reward_server.graders.answer.syntax import Num, Quantity, Thing, Words
 
 MAX_CHARS = 4096
+_REMEMBERED_CHARS = 200
 
 _REPLACED = (
     ("\\dfrac", "\\frac"),
@@ -63,9 +64,18 @@ class Reading:
     too_large: bool = False
 
 
-@lru_cache(maxsize=4096)
 def read(text: str) -> Reading:
     """Never raises: what cannot be read has no thing."""
+    # Only short texts are remembered, so that no completion can fill the memory with syntax.
+    return _remembered(text) if len(text) <= _REMEMBERED_CHARS else _read(text)
+
+
+@lru_cache(maxsize=2048)
+def _remembered(text: str) -> Reading:
+    return _read(text)
+
+
+def _read(text: str) -> Reading:
     if (number := plain(text)) is not None:
         return Reading(text, text, number)
     if len(text) > MAX_CHARS:
