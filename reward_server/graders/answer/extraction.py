@@ -101,6 +101,10 @@ _LISTED_AFTER = re.compile(
     r"[\s$)\]\\]{0,5},\s{0,3}[$(\\]{0,3}(-?\d[\d./]*)[$)\\]{0,3}\s*(?:\.?\s*$|\.\s|\n)"
 )
 _LETTER_LINE = re.compile(r"\W{0,6}\(?([A-Za-z])\)?\W{0,6}")
+_LETTER_NAMED = re.compile(
+    r"(?:\b(?:[Oo]ption|[Cc]hoice)\s)?(?<![\w'])[($*\\]{0,3}([A-J])[)$*\\]{0,3}\s+(?:is|are)\s+(?:the\s+)?"
+    r"(?:only\s+)?(?:correct|right|best|true)\b"
+)
 _OPTION_START = re.compile(r"\W{0,4}([A-J])\W{0,3}[.):：]\s+\S[^\n]*|\(([A-J])\)\s+\S[^\n]*")
 
 
@@ -340,6 +344,11 @@ def _letter(text: str, start: int, end: int) -> Found | None:
     if (single := _LETTER_LINE.fullmatch(lines[-1].strip("\x00"))) is not None:
         at = text.rindex(lines[-1], start, end) + lines[-1].index(single[1])
         return Found(single[1], "letter", at, at + 1)
+    last = text.rindex(lines[-1], start, end)
+    named = list(_LETTER_NAMED.finditer(text, last, min(end, last + len(lines[-1]))))
+    if named:
+        others = tuple(m[1] for m in named[:-1])
+        return Found(named[-1][1], "letter", *named[-1].span(1), others)
     if len(lines) == 1 and _OPTION_START.fullmatch(lines[0].strip("\x00 ")):
         at = text.rindex(lines[0], start, end)
         return _trimmed(text, "letter", at, at + len(lines[0]), [])
