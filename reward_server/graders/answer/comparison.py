@@ -7,14 +7,13 @@ except where that says otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from reward_server.graders.answer import units
 from reward_server.graders.answer.algebra import (
     Algebra,
-    Poly,
     TooBig,
     Undefined,
     proportional,
@@ -25,11 +24,9 @@ from reward_server.graders.answer.realsets import real_set, same_set, unknowns
 from reward_server.graders.answer.scalars import Decision, Tolerance, decide
 from reward_server.graders.answer.syntax import (
     SCALARS,
-    Add,
     Based,
     Clock,
     Const,
-    Div,
     Ellipsis,
     Func,
     Matrix,
@@ -37,16 +34,32 @@ from reward_server.graders.answer.syntax import (
     NamedSet,
     Node,
     Num,
-    PlusMinus,
     Quantity,
     Ratio,
     Rel,
-    Root,
     Seq,
     SetOp,
     Sym,
     Thing,
     Words,
+)
+from reward_server.graders.answer.things import (
+    INTERVALS,
+    assignment,
+    brackets,
+    difference,
+    is_ellipsis,
+    is_membership,
+    is_open,
+    is_order,
+    name_of,
+    plus_minus,
+    ratio_of,
+    same_time,
+    scaled,
+    set_of,
+    spread,
+    with_letter_as_unit,
 )
 
 Percent = Literal["follow", "strict", "ignore"]
@@ -95,9 +108,9 @@ def compare(reference: Reading, answer: Reading, rules: Rules) -> Verdict:
 
 def _singles(r: Thing, a: Thing) -> tuple[Thing, Thing]:
     """A set of one against what is no set stands for its element; sets inside sets do not."""
-    if isinstance(r, Seq) and _brackets(r) == "{}" and len(r.items) == 1 and isinstance(a, SCALARS):
+    if isinstance(r, Seq) and brackets(r) == "{}" and len(r.items) == 1 and isinstance(a, SCALARS):
         return r.items[0], a
-    if isinstance(a, Seq) and _brackets(a) == "{}" and len(a.items) == 1 and isinstance(r, SCALARS):
+    if isinstance(a, Seq) and brackets(a) == "{}" and len(a.items) == 1 and isinstance(r, SCALARS):
         return r, a.items[0]
     return r, a
 
@@ -106,10 +119,10 @@ def count_of(thing: Thing) -> int:
     """How many answers a thing states: items of a bare list, values of a ±, sides of a chain."""
     if isinstance(thing, Seq) and not thing.opening:
         return sum(count_of(i) for i in thing.items)
-    if _plus_minus(thing):
+    if plus_minus(thing):
         return 2
     if isinstance(thing, Rel) and all(op == "=" for op in thing.ops):
-        return len(thing.sides) - 1 if _name(thing.sides[0]) else len(thing.sides)
+        return len(thing.sides) - 1 if name_of(thing.sides[0]) else len(thing.sides)
     return 1
 
 
@@ -156,7 +169,7 @@ class _Comparison:
             return self._relations(r, a)
         if isinstance(r, Quantity) or isinstance(a, Quantity):
             return self._quantities(r, a)
-        if _plus_minus(r) or _plus_minus(a):
+        if plus_minus(r) or plus_minus(a):
             return self._several(r, a)
         if isinstance(r, SCALARS) and isinstance(a, SCALARS):
             return decide(r, a, self._seed, self._rules.tolerance)
@@ -171,7 +184,7 @@ class _Comparison:
         if isinstance(r, Based) and isinstance(a, Based):
             return TRUE if (r.base, r.digits) == (a.base, a.digits) else FALSE
         if isinstance(r, Clock) and isinstance(a, Clock):
-            return TRUE if _same_time(r, a) else FALSE
+            return TRUE if same_time(r, a) else FALSE
         if isinstance(r, Clock | Ratio) or isinstance(a, Clock | Ratio):
             return self._ratios(r, a)
         if isinstance(r, Words) and isinstance(a, Words):
@@ -195,11 +208,9 @@ class _Comparison:
     def _sequences(self, r: Thing, a: Thing) -> Decision:
         if not (isinstance(r, Seq) and isinstance(a, Seq)):
             return (
-                self._sets(r, a)
-                if _brackets(r) in _INTERVALS or _brackets(a) in _INTERVALS
-                else FALSE
+                self._sets(r, a) if brackets(r) in INTERVALS or brackets(a) in INTERVALS else FALSE
             )
-        left, right = _brackets(r), _brackets(a)
+        left, right = brackets(r), brackets(a)
         if left == right or {left, right} <= {"()", "<>"}:
             if left in ("", "{}") and not self._rules.ordered:
                 return self._several(r, a)
@@ -210,8 +221,8 @@ class _Comparison:
 
     def _several(self, r: Thing, a: Thing) -> Decision:
         """Bare lists and sets, in any order; ± counts as its two values."""
-        left, right = _spread(r), _spread(a)
-        sets = _brackets(r) == "{}" or _brackets(a) == "{}"
+        left, right = spread(r), spread(a)
+        sets = brackets(r) == "{}" or brackets(a) == "{}"
         if any(isinstance(i, Ellipsis) for i in (*left, *right)):
             return self._each(left, right)
         if self._rules.ordered:
@@ -246,7 +257,7 @@ class _Comparison:
     # ── sets of reals ────────────────────────────────────────────────────────────────────────────
 
     def _sets(self, r: Thing, a: Thing) -> Decision:
-        r, a = _membership(r), _membership(a)
+        r, a = set_of(r), set_of(a)
         if isinstance(r, NamedSet) and isinstance(a, NamedSet):
             return TRUE if r.name == a.name else FALSE
         mine, theirs = unknowns(r), unknowns(a)
@@ -266,13 +277,13 @@ class _Comparison:
     # ── relations ────────────────────────────────────────────────────────────────────────────────
 
     def _relations(self, r: Thing, a: Thing) -> Decision:
-        left, right = _assigned(r), _assigned(a)
+        left, right = assignment(r), assignment(a)
         if left is not None and right is not None:
             if left[0] == right[0]:
                 decision = self.things(left[1], right[1])
-                if decision.equal or not _open(left[1]):
+                if decision.equal or not is_open(left[1]):
                     return decision
-            elif not _open(left[1]) or not _open(right[1]):
+            elif not is_open(left[1]) or not is_open(right[1]):
                 return FALSE  # y = 5 is no answer to x = 5
             return self._equations(r, a)
         if left is not None and not isinstance(a, Rel):
@@ -281,17 +292,19 @@ class _Comparison:
             return self.things(r, right[1])
         if not (isinstance(r, Rel) and isinstance(a, Rel)):
             return (
-                self._sets(r, a) if _orders(r) or _orders(a) or _member(r) or _member(a) else FALSE
+                self._sets(r, a)
+                if is_order(r) or is_order(a) or is_membership(r) or is_membership(a)
+                else FALSE
             )
-        if _member(r) or _member(a):
+        if is_membership(r) or is_membership(a):
             return self._sets(r, a)
         if r.ops == a.ops == ("equiv", "mod"):
             return self._congruences(r, a)
         if r.ops == a.ops == ("=",):
-            if left is not None and not _open(left[1]):
+            if left is not None and not is_open(left[1]):
                 return FALSE  # the reference is solved for its unknown; the answer is not
             return self._equations(r, a)
-        if _orders(r) and _orders(a):
+        if is_order(r) and is_order(a):
             if real_set(r) is not None and real_set(a) is not None:
                 return self._sets(r, a)
             if len(r.ops) == 1 and len(a.ops) == 1:
@@ -330,7 +343,7 @@ class _Comparison:
             return self._chains(r, a)
         algebra = Algebra()
         try:
-            left, right = _zero_side(algebra, r), _zero_side(algebra, a)
+            left, right = difference(algebra, r), difference(algebra, a)
         except (TooBig, Undefined, TypeError):
             return self._each(r.sides, a.sides)
         if left and proportional(left, right):
@@ -347,7 +360,7 @@ class _Comparison:
             a = Rel((a.sides[1], a.sides[0]), r.ops)
         algebra = Algebra()
         try:
-            left, right = _zero_side(algebra, r), _zero_side(algebra, a)
+            left, right = difference(algebra, r), difference(algebra, a)
         except (TooBig, Undefined, TypeError):
             return self._each(r.sides, a.sides)
         if len(symbols_of(left)) < 2:  # of one unknown: solved forms are compared as sets
@@ -364,9 +377,9 @@ class _Comparison:
                 if "%" in (a.unit, r.unit) and self._rules.percent == "ignore":
                     return self.things(r.value, a.value)
                 return FALSE
-            return self.things(r.value, _scaled(a.value, by))
+            return self.things(r.value, scaled(a.value, by))
         if isinstance(r, Quantity):
-            if (meant := _lettered(a)) is not None:
+            if (meant := with_letter_as_unit(a)) is not None:
                 return self._quantities(r, meant)
             return self._only_reference(r, a)
         assert isinstance(a, Quantity)
@@ -382,7 +395,7 @@ class _Comparison:
         if same.equal:
             return same
         if r.unit == "%" and self._rules.percent == "follow":
-            return self.things(_scaled(r.value, Fraction(1, 100)), a)
+            return self.things(scaled(r.value, Fraction(1, 100)), a)
         if r.unit == "deg":
             return self.things(Func("deg", (r.value,)), a)
         return same
@@ -397,7 +410,7 @@ class _Comparison:
                     return same
             if self._rules.percent == "strict":
                 return FALSE
-            return self.things(r, _scaled(a.value, Fraction(1, 100)))
+            return self.things(r, scaled(a.value, Fraction(1, 100)))
         same = self.things(r, a.value)
         if a.unit == "deg" and not same.equal:
             return self.things(r, Func("deg", (a.value,)))
@@ -406,10 +419,10 @@ class _Comparison:
     def _ratios(self, r: Thing, a: Thing) -> Decision:
         if isinstance(r, Clock) and isinstance(a, Clock | Ratio) and isinstance(a, Clock):
             return FALSE
-        left, right = _ratio(r), _ratio(a)
+        left, right = ratio_of(r), ratio_of(a)
         if left is None or right is None:
             return FALSE
-        if any(_is_ellipsis(p) for p in (*left, *right)):
+        if any(is_ellipsis(p) for p in (*left, *right)):
             return self._each(left, right)
         if len(left) != len(right):
             return FALSE
@@ -422,220 +435,3 @@ class _Comparison:
 
     def _nonzero(self, parts: Sequence[Node]) -> bool:
         return not any(isinstance(p, Num) and p.value == 0 for p in parts)
-
-
-# ── small questions about things ─────────────────────────────────────────────────────────────────
-
-_INTERVALS = frozenset({"[]", "[)", "(]"})
-
-
-def _brackets(thing: Thing) -> str:
-    return thing.opening + thing.closing if isinstance(thing, Seq) else "-"
-
-
-def _spread(thing: Thing, *, top: bool = True) -> list[Thing]:
-    """The items of a bare list, or of a set if it is the whole; ± as its two values."""
-    brackets = _brackets(thing)
-    if isinstance(thing, Seq) and (not brackets or (top and brackets == "{}")):
-        return [v for item in thing.items for v in _spread(item, top=False)]
-    if isinstance(thing, SCALARS):
-        plus, minus = signed(thing, first=True), signed(thing, first=False)
-        return [thing] if plus is thing else [plus, minus]
-    if isinstance(thing, Rel) and (assigned := _assigned(thing)) is not None:
-        if isinstance(assigned[1], SCALARS) and signed(assigned[1], first=True) is not assigned[1]:
-            return _spread(assigned[1], top=False)
-    return [thing]
-
-
-def signed(node: Node, *, first: bool) -> Node:
-    """The scalar with the upper (or the lower) signs of its ±; itself where it has none."""
-    if isinstance(node, PlusMinus):
-        left, right = signed(node.left, first=first), signed(node.right, first=first)
-        if first == node.minus_first:
-            right = Mul((Num(Fraction(-1)), right))
-        return Add((left, right))
-    if isinstance(node, Add):
-        terms = tuple(signed(t, first=first) for t in node.terms)
-        return (
-            Add(terms) if any(t is not o for t, o in zip(terms, node.terms, strict=True)) else node
-        )
-    if isinstance(node, Mul):
-        factors = tuple(signed(f, first=first) for f in node.factors)
-        changed = any(f is not o for f, o in zip(factors, node.factors, strict=True))
-        return Mul(factors) if changed else node
-    if isinstance(node, Div):
-        top, bottom = signed(node.top, first=first), signed(node.bottom, first=first)
-        return Div(top, bottom) if top is not node.top or bottom is not node.bottom else node
-    if isinstance(node, Root):
-        inside = signed(node.radicand, first=first)
-        return Root(node.index, inside) if inside is not node.radicand else node
-    return node
-
-
-def _plus_minus(thing: Thing) -> bool:
-    return isinstance(thing, SCALARS) and signed(thing, first=True) is not thing
-
-
-def _name(thing: Thing) -> str | None:
-    """The name on the left of an assignment: a variable, or a function of variables."""
-    if isinstance(thing, Sym):
-        return thing.name
-    if isinstance(thing, Seq) and thing.items and all(isinstance(i, Sym) for i in thing.items):
-        names = ",".join(i.name for i in thing.items if isinstance(i, Sym))
-        return f"({names})" if _brackets(thing) == "()" else None
-    if isinstance(thing, Div) and (top := _differential(thing.top)) is not None:
-        bottom = _differential(thing.bottom)
-        return f"d{top}/d{bottom}" if bottom is not None else None
-    if isinstance(thing, Func) and thing.name.startswith("@"):
-        if all(isinstance(x, Sym) for x in thing.args):
-            return (
-                thing.name + "(" + ",".join(x.name for x in thing.args if isinstance(x, Sym)) + ")"
-            )
-        return thing.name + "(…)"
-    return None
-
-
-def _differential(node: Node) -> str | None:
-    """The ``y`` of ``dy``."""
-    if isinstance(node, Mul) and len(node.factors) == 2:
-        first, second = node.factors
-        if isinstance(first, Sym) and first.name == "d" and isinstance(second, Sym):
-            return second.name
-    return None
-
-
-def _assigned(thing: Thing) -> tuple[str, Thing] | None:
-    """(name, value) of ``x = 5``, also written ``5 = x``."""
-    if not isinstance(thing, Rel) or thing.ops != ("=",):
-        return None
-    left, right = thing.sides
-    if (name := _name(left)) is not None and not _mentions(right, name):
-        return name, right
-    if (name := _name(right)) is not None and not _mentions(left, name) and _name(left) is None:
-        return name, left
-    return None
-
-
-def _mentions(thing: Thing, name: str) -> bool:
-    return name in _free(thing)
-
-
-def _free(thing: Thing) -> set[str]:
-    """Names of variables in a thing."""
-    if isinstance(thing, Sym):
-        return {thing.name}
-    found: set[str] = set()
-    for child in _children(thing):
-        found |= _free(child)
-    return found
-
-
-def _open(thing: Thing) -> bool:
-    """Whether it depends on variables."""
-    return bool(_free(thing))
-
-
-def _children(thing: Thing) -> Sequence[Thing]:
-    if isinstance(thing, Add):
-        return thing.terms
-    if isinstance(thing, Mul):
-        return thing.factors
-    if isinstance(thing, Div):
-        return (thing.top, thing.bottom)
-    if isinstance(thing, Func):
-        return thing.args
-    if isinstance(thing, PlusMinus):
-        return (thing.left, thing.right)
-    if isinstance(thing, Quantity):
-        return (thing.value,)
-    if isinstance(thing, Seq):
-        return thing.items
-    if isinstance(thing, Rel):
-        return thing.sides
-    if isinstance(thing, SetOp | Ratio):
-        return thing.parts
-    if isinstance(thing, Matrix):
-        return [x for row in thing.rows for x in row]
-    return [
-        getattr(thing, name)
-        for name in ("base", "exponent", "radicand", "body")
-        if isinstance(getattr(thing, name, None), SCALARS)
-    ]
-
-
-def _orders(thing: Thing) -> bool:
-    if isinstance(thing, Seq) and not thing.opening:
-        return all(_orders(i) for i in thing.items)
-    return isinstance(thing, Rel) and all(op in ("<", ">", "<=", ">=", "!=") for op in thing.ops)
-
-
-def _member(thing: Thing) -> bool:
-    return isinstance(thing, Rel) and thing.ops == ("in",)
-
-
-def _membership(thing: Thing) -> Thing:
-    """``x ∈ S`` is S."""
-    if isinstance(thing, Rel) and thing.ops == ("in",) and _name(thing.sides[0]):
-        return thing.sides[1]
-    return thing
-
-
-def _zero_side(algebra: Algebra, relation: Rel) -> Poly:
-    """The numerator of left − right. Raises TypeError for sides that are no scalars."""
-    left, right = relation.sides
-    if not isinstance(left, SCALARS) or not isinstance(right, SCALARS):
-        raise TypeError
-    top, bottom = algebra.add(algebra.form(left), algebra.negative(algebra.form(right)))
-    lead = bottom[min(bottom)]
-    return {m: c / lead for m, c in top.items()}
-
-
-def _lettered(thing: Thing) -> Quantity | None:
-    """``5000 m``, which is a product until the reference has a unit."""
-    if isinstance(thing, Mul) and len(thing.factors) == 2:
-        number, letter = thing.factors
-        if isinstance(number, Num) and isinstance(letter, Sym) and units.known(letter.name):
-            unit = units.normal([(letter.name, 1)])
-            return None if unit is None else Quantity(number, unit)
-    return None
-
-
-def _scaled(node: Node, by: Fraction) -> Node:
-    if by == 1:
-        return node
-    if isinstance(node, Num):
-        return Num(node.value * by)
-    return Mul((Num(by), node))
-
-
-def _same_time(r: Clock, a: Clock) -> bool:
-    if r.half == a.half:
-        return _padded(r) == _padded(a)
-    if r.half and a.half:
-        return False
-    timed, plain = (r, a) if r.half else (a, r)
-    hour = timed.fields[0] % 12 + (12 if timed.half == "pm" else 0)
-    # 13:03 is 1:03 PM; 1:03 alone is not.
-    return plain.fields[0] > 12 and _padded(
-        replace(timed, fields=(hour, *timed.fields[1:]))
-    ) == _padded(plain)
-
-
-def _padded(clock: Clock) -> tuple[int, ...]:
-    return clock.fields if len(clock.fields) > 1 else (*clock.fields, 0)
-
-
-def _ratio(thing: Thing) -> tuple[Node, ...] | None:
-    if isinstance(thing, Ratio):
-        return thing.parts
-    if isinstance(thing, Clock) and not thing.half:
-        return tuple(Num(Fraction(f)) for f in thing.fields)
-    if isinstance(thing, Div):
-        return (thing.top, thing.bottom)
-    if isinstance(thing, Num) and thing.value.denominator != 1:
-        return (Num(Fraction(thing.value.numerator)), Num(Fraction(thing.value.denominator)))
-    return None
-
-
-def _is_ellipsis(node: Node) -> bool:
-    return isinstance(node, Func) and node.name == "@ellipsis"
