@@ -8,6 +8,7 @@ waits its turn. Here are only the messages: rows out, acknowledgements in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
@@ -123,14 +124,25 @@ class HotStore(asyncio.Protocol):
         """
         s = submission
         rest = [s.scores, s.items, s.idempotency, s.unchecked]
+        first = self._ask(STORE, [s.gradings, *rest], kept=True)
         try:
-            known = await self._ask(STORE, [s.gradings, *rest])
+            known = await first
         except ReusedGradingGone:
-            try:
-                known = await self._ask(STORE, [s.all_gradings(), *rest])
-            except ReusedGradingGone:
-                raise StoreUnavailable("the database refuses the rows") from None
+            known = await self._store_all(s, rest)
+        except asyncio.CancelledError:
+            # It comes here only once the answer is in; what was refused is stored before it goes on.
+            if isinstance(first.exception(), ReusedGradingGone):
+                with contextlib.suppress(StoreUnavailable, KeyTaken):
+                    await self._store_all(s, rest)
+            raise
         return {number: GradingRow(*row) for number, row in known or ()}
+
+    async def _store_all(self, s: Submission, rest: list[Any]) -> Any:
+        """The submission again, with the rows of the reused gradings that are gone."""
+        try:
+            return await self._ask(STORE, [s.all_gradings(), *rest], kept=True)
+        except ReusedGradingGone:
+            raise StoreUnavailable("the database refuses the rows") from None
 
     async def close(self) -> None:
         """Ends the process after it has done all that it was asked."""
@@ -148,8 +160,8 @@ class HotStore(asyncio.Protocol):
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def _ask(self, what: int, body: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = _Kept(loop=self._loop)
+    def _ask(self, what: int, body: Any, *, kept: bool = False) -> asyncio.Future[Any]:
+        future = _Kept(loop=self._loop) if kept else self._loop.create_future()
         if self._transport is None or self._transport.is_closing():
             future.set_exception(StoreUnavailable("the store process is starting again"))
             return future

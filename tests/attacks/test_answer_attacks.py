@@ -65,6 +65,40 @@ HEAVY: dict[str, tuple[str, str]] = {
     "unions": (r"(0,1)\cup(2,3)", r"\cup".join([rf"({n},{n + 1})" for n in range(300)])),
     "holes": (r"\mathbb{R}", r"\mathbb{R}\setminus\{" + ",".join(map(str, range(300))) + r"\}"),
 }  # fmt: skip
+_T = "e^{" * 30 + "x" + "}" * 30
+HEAVY |= {
+    "pairs of towers": ("-4,-2,-1,1,2,4", ",".join([_T] * 6)),
+    "a set of towers": (r"\{1,2,3\}", rf"\{{{_T},{_T},{_T}\}}"),
+    "a tuple of towers": ("(1,2,3)", f"({_T},{_T},{_T})"),
+    "a matrix of towers": (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        rf"\begin{{pmatrix}}{_T}&{_T}\\{_T}&{_T}\end{{pmatrix}}",
+    ),
+    "two signs of a tower": (r"\pm1", rf"\pm({_T})"),
+    "an equation with a tower": ("y=2x", f"y={_T}"),
+    "logarithm of a tower": ("1", rf"\log({_T})"),
+    "long ratio": (
+        ":".join(rf"\sin^2 {k}" for k in range(1, 58)),
+        ":".join(rf"\frac{{1-\cos {2 * k}}}{{2}}" for k in range(1, 58)),
+    ),
+    "unions of radicals": (
+        r"(0,1)\cup(2,3)",
+        r"\cup".join(
+            rf"(\sqrt{{{k}+\sqrt{{{k}}}}},\sqrt{{{k + 1}+\sqrt{{{k}}}}})" for k in range(2, 60)
+        ),
+    ),
+    "power of a factorial": ("1", "5000!^{5000}"),
+    "chain of factorials": ("1", "3" + "!" * 1100),
+    "chain of powers": ("1", "x" + "^2!" * 390),
+    "chain of degrees": ("1", "5" + r"^\circ" * 590),
+    "chain of quotients": ("1", "x" + "/x" * 580),
+    "digits in circles": ("1", "10_{①}"),
+    "ratio to anything": ("1:2", r"1:\ldots"),
+    "order of complex numbers": (r"\sin x", r"\max(i,\sin x)"),
+    "powers of powers": ("1", "((2^{499})^{60})^{60}"),
+    "root of a huge power": ("1", r"\sqrt[4]{-2^{20000}}"),
+    "gcd of huge powers": ("1", r"\gcd(2^{2^{20000}},3)"),
+}
 LONG: dict[str, str] = {
     "open boxes": r"\boxed{" * 150_000,
     "open boxes in braces": r"\boxed{{" * 100_000,

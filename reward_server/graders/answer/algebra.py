@@ -36,7 +36,6 @@ MAX_TERMS = 400
 MAX_BITS = 60_000
 MAX_POWER = 200
 MAX_FACTORIAL = 5_000
-MAX_COMMON_DIVISOR_BITS = 400_000
 _TRIAL = 1000
 ZERO = Fraction(0)
 ONE = Fraction(1)
@@ -101,7 +100,7 @@ class Algebra:
             return self._function(node)
         if isinstance(node, Big):
             body = self.key(self.form(node.body))
-            return self._opaque(f"{node.op}[{node.lower};{node.upper}]{body}")
+            return self._opaque(f"{node.op}[{node.lower};{node.upper}]{{{body}}}")
         assert isinstance(node, PlusMinus)
         raise TooBig("two values at once")
 
@@ -218,16 +217,16 @@ class Algebra:
                 bits = max(number.numerator.bit_length(), number.denominator.bit_length())
                 if bits * abs(times) <= MAX_BITS:
                     return _constant(number**times)
-                return self._opaque(f"{number}^({times})")
+                return self._opaque(f"{_shown(number)}^({_shown(value)})")
             try:
                 limit = MAX_POWER if len(base[0]) > 1 or len(base[1]) > 1 else 10**6
                 if abs(times) > limit:
                     raise TooBig("a high power")
                 return self.power(base, times)
             except TooBig:
-                return self._opaque(f"({self.key(base)})^({times})")
+                return self._opaque(f"({self.key(base)})^({_shown(value)})")
         if abs(value.numerator) > MAX_POWER or value.denominator > 100:
-            return self._opaque(f"({self.key(base)})^({value})")
+            return self._opaque(f"({self.key(base)})^({_shown(value)})")
         return self.power(self.root(base, value.denominator), value.numerator)
 
     def _symbolic_power(self, base: Form, exponent: Form) -> Form:
@@ -246,7 +245,7 @@ class Algebra:
                 elif coefficient.denominator == 1 and abs(coefficient) <= MAX_POWER:
                     total = self.multiply(total, self.power(base, int(coefficient)))
                 else:
-                    total = self.multiply(total, self._opaque(f"({key})^({coefficient})"))
+                    total = self.multiply(total, self._opaque(f"({key})^({_shown(coefficient)})"))
                 continue
             if abs(coefficient.numerator) > 10**6:
                 raise TooBig("a high power")
@@ -286,7 +285,7 @@ class Algebra:
                 unit = self._atom("c:i")
             else:
                 self.complete = False
-                return self._opaque(f"({value})^(1/{index})")
+                return self._opaque(f"({_shown(value)})^(1/{index})")
             value = -value
         if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS // 8:
             raise TooBig("a root of a huge number")
@@ -317,6 +316,8 @@ class Algebra:
         if name == "deg":
             inner = self.multiply(self.form(node.args[0]), self._atom("c:pi"))
             return self.multiply(inner, _constant(Fraction(1, 180)))
+        if name.startswith("@"):
+            return self._opaque(f"{name}({','.join(self.key(self.form(a)) for a in node.args)})")
         if name == "gcd":
             return self._common_divisor(node)
         if name == "log?":
@@ -516,12 +517,17 @@ def _spell(poly: Poly) -> str:
     for mono in sorted(poly):
         factors = [f"{a}^{p}" if p != 1 else a for a, p in mono]
         coefficient = poly[mono]
-        if coefficient.numerator.bit_length() + coefficient.denominator.bit_length() > 14_000:
-            raise TooBig("a huge number inside an atom")
         if coefficient != 1 or not factors:
-            factors.insert(0, str(coefficient))
+            factors.insert(0, _shown(coefficient))
         terms.append("*".join(factors))
     return "+".join(terms)
+
+
+def _shown(number: Fraction) -> str:
+    """Raises TooBig for what Python would not spell out (4,300 digits)."""
+    if number.numerator.bit_length() + number.denominator.bit_length() > 14_000:
+        raise TooBig("a huge number inside an atom")
+    return str(number)
 
 
 def _factored(number: int) -> dict[int, int]:

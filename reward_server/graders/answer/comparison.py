@@ -21,7 +21,7 @@ from reward_server.graders.answer.algebra import (
 )
 from reward_server.graders.answer.reading import Reading
 from reward_server.graders.answer.realsets import real_set, same_set, unknowns
-from reward_server.graders.answer.scalars import Decision, Tolerance, decide
+from reward_server.graders.answer.scalars import Allowance, Decision, Tolerance, decide
 from reward_server.graders.answer.syntax import (
     SCALARS,
     Based,
@@ -88,20 +88,28 @@ class Verdict:
     """Whether it is different because it states several answers where one is asked for."""
 
 
-def compare(reference: Reading, answer: Reading, rules: Rules) -> Verdict:
-    """The reference must have been read; an answer that was not can only be the same text."""
+def compare(
+    reference: Reading, answer: Reading, rules: Rules, allowance: Allowance | None = None
+) -> Verdict:
+    """The reference must have been read; an answer that was not can only be the same text.
+
+    ``allowance`` is shared by all comparisons of one item.
+    """
     if answer.key and reference.key == answer.key:
         return Verdict(True, "text")
     if answer.thing is None:
         return Verdict(None if answer.too_large else False, "unreadable")
     if reference.thing is None:
         return Verdict(False, "text")
-    comparison = _Comparison(rules, f"{reference.key}\0{answer.key}")
+    comparison = _Comparison(rules, f"{reference.key}\0{answer.key}", allowance or Allowance())
     if isinstance(answer.thing, Words) and not _letters(reference.thing):
         return Verdict(False, "words")  # mathematics in the reference, prose in the answer
     if isinstance(reference.thing, Words) or isinstance(answer.thing, Words):
         return Verdict(_same_words(reference, answer, rules), "words")
-    decision = comparison.things(*_singles(reference.thing, answer.thing))
+    try:
+        decision = comparison.things(*_singles(reference.thing, answer.thing))
+    except RecursionError:
+        return Verdict(None, "budget")
     ambiguous = not decision.equal and count_of(answer.thing) > count_of(reference.thing)
     return Verdict(decision.equal, decision.layer, ambiguous)
 
@@ -154,15 +162,20 @@ FALSE = Decision(False, "structure")
 
 
 class _Comparison:
-    def __init__(self, rules: Rules, seed: str) -> None:
+    def __init__(self, rules: Rules, seed: str, allowance: Allowance) -> None:
         self._rules = rules
         self._seed = seed
+        self._allowance = allowance
 
     # ── dispatch ─────────────────────────────────────────────────────────────────────────────────
 
     def things(self, r: Thing, a: Thing) -> Decision:
         if type(r) is Num and type(a) is Num:
-            return decide(r, a, self._seed, self._rules.tolerance)
+            return decide(r, a, self._seed, self._rules.tolerance, self._allowance)
+        if r == a:
+            return TRUE  # written alike
+        if self._allowance.left_s() <= 0:
+            return Decision(None, "budget")
         if isinstance(r, SetOp | NamedSet) or isinstance(a, SetOp | NamedSet):
             return self._sets(r, a)
         if isinstance(r, Rel) or isinstance(a, Rel):
@@ -172,7 +185,7 @@ class _Comparison:
         if plus_minus(r) or plus_minus(a):
             return self._several(r, a)
         if isinstance(r, SCALARS) and isinstance(a, SCALARS):
-            return decide(r, a, self._seed, self._rules.tolerance)
+            return decide(r, a, self._seed, self._rules.tolerance, self._allowance)
         if isinstance(r, Seq) or isinstance(a, Seq):
             return self._sequences(r, a)
         if isinstance(r, Matrix) and isinstance(a, Matrix):

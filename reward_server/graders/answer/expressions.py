@@ -132,6 +132,7 @@ class Expressions(Cursor):
 
     def _product(self) -> Thing:
         value = self._power()
+        links = 0
         while True:
             token = self._peek()
             kind, text = token.kind, token.text
@@ -144,6 +145,7 @@ class Expressions(Cursor):
                 value = _times(scalar(value), scalar(self._signed_power()))
             elif (kind == "o" and text == "/") or (kind == "c" and text == "div"):
                 self._at += 1
+                links = self._link(links)
                 value = Div(scalar(value), scalar(self._signed_power()))
             elif self._starts_factor(token):
                 if kind == "n" and not (
@@ -179,7 +181,7 @@ class Expressions(Cursor):
             and value.value.denominator == 1
             and not value.places
             and top.spaced
-            and top.text.isdigit()
+            and top.text.isdecimal()
             and self._is("o", "/")
         )
         if whole:
@@ -187,7 +189,7 @@ class Expressions(Cursor):
             bottom = self._next()
             if (
                 bottom.kind == "n"
-                and bottom.text.isdigit()
+                and bottom.text.isdecimal()
                 and 0 < int(top.text) < int(bottom.text)
             ):
                 assert isinstance(value, Num)
@@ -216,7 +218,9 @@ class Expressions(Cursor):
 
     def _power(self) -> Thing:
         base = self._postfix()
+        links = 0
         while self._is("o", "^"):
+            links = self._link(links)
             if self._degree():
                 base = Func("deg", (scalar(base),))
                 continue
@@ -229,8 +233,15 @@ class Expressions(Cursor):
             if self._is("o", "^") and not self._degree(look=True):
                 raise Unreadable("a power of a power without brackets")
             while self._accept("o", "!"):
+                links = self._link(links)
                 base = Func("factorial", (base,))
         return base
+
+    def _link(self, links: int) -> int:
+        """One more operator in a chain, each of which nests what came before. Raises TooLarge."""
+        if links > MAX_DEPTH:
+            raise TooLarge("a chain too long")
+        return links + 1
 
     def _degree(self, *, look: bool = False) -> bool:
         """Whether ``^\\circ`` stands here; takes it unless it is only looked for."""
@@ -256,7 +267,9 @@ class Expressions(Cursor):
 
     def _postfix(self) -> Thing:
         value = self._primary()
+        links = 0
         while True:
+            links = self._link(links)
             if self._is("o", "!"):
                 if self._peek(1).text == "!":
                     self._at += 2
@@ -348,8 +361,8 @@ class Expressions(Cursor):
         self._expect("o", "_")
         key = self._raw_group()
         word = from_words([key.lower()]) if key.isalpha() else None
-        base = word if word is not None else int(key) if key.isdigit() and len(key) < 4 else 0
-        if base == 10 and digits.isdigit():
+        base = word if word is not None else int(key) if key.isdecimal() and len(key) < 4 else 0
+        if base == 10 and digits.isdecimal():
             return number(digits)
         if not 2 <= base <= 36:
             raise Unreadable("a subscript of a number that is no base")
@@ -402,7 +415,7 @@ class Expressions(Cursor):
         token = self._peek()
         if token.kind == "n":
             first, rest = token.text[0], token.text[1:]
-            if not first.isdigit():
+            if not first.isdecimal():
                 raise Unreadable("a macro's argument that is no digit")
             if rest:
                 self._tokens[self._at] = Token("n", rest, False, token.worded)
@@ -526,7 +539,11 @@ class Expressions(Cursor):
         index = 2
         if self._accept("o", "["):
             token = self._next()
-            if token.kind != "n" or not token.text.isdigit() or not 2 <= int(token.text[:4]) <= 100:
+            if (
+                token.kind != "n"
+                or not token.text.isdecimal()
+                or not 2 <= int(token.text[:4]) <= 100
+            ):
                 raise Unreadable("a root's index that is no number from 2 to 100")
             index = int(token.text)
             self._expect("o", "]")

@@ -26,7 +26,7 @@ from reward_server.graders.answer.comparison import Percent, Rules, Verdict, com
 from reward_server.graders.answer.extraction import Found, Rule, extract
 from reward_server.graders.answer.lexer import matching_brace
 from reward_server.graders.answer.reading import MAX_CHARS, Reading, as_written, key_of, read
-from reward_server.graders.answer.scalars import Tolerance
+from reward_server.graders.answer.scalars import Allowance, Tolerance
 from reward_server.graders.answer.syntax import SCALARS, Quantity, Rel, Words
 from reward_server.graders.base import Budget, Field, Kind, Spec, View
 from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
@@ -193,8 +193,14 @@ class AnswerGrader:
         self, answer: Reading, found: Found, accepted: list[_Accepted], rules: Rules
     ) -> _Judged:
         verdicts: list[Verdict] = []
+        allowance = Allowance()
         for one in accepted:
-            verdict = compare(one.reading, answer, rules)
+            try:
+                verdict = compare(one.reading, answer, rules, allowance)
+            except Exception as error:
+                # An answer must not gain by breaking the comparison: unscored is better than wrong.
+                reason = f"the comparison failed: {type(error).__name__}"
+                return _Judged(False, "undecided", None, reason)
             if verdict.equal:
                 return _Judged(True, "equal", verdict.layer, accepted=one)
             if one.letters and not found.others and _names_option(found.text, one.letters):

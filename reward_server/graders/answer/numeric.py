@@ -37,6 +37,18 @@ class NoValue(Exception):
     """The scalar has no value here that this module can find."""
 
 
+_NO_VALUE = (
+    NoValue,
+    ValueError,
+    TypeError,
+    ZeroDivisionError,
+    OverflowError,
+    RecursionError,
+    mpmath.libmp.NoConvergence,
+)
+"""What mpmath raises where there is no value to be had, TypeError for an order of complex numbers."""
+
+
 def refuted(a: Node, b: Node, seed: str, *, natural_log: bool = True) -> bool:
     """Whether the scalars certainly differ somewhere."""
     names = sorted(_names(a) | _names(b))
@@ -51,13 +63,7 @@ def refuted(a: Node, b: Node, seed: str, *, natural_log: bool = True) -> bool:
                     continue
                 if abs(left - right) > _AGREE * scale:
                     return True
-            except (
-                NoValue,
-                ValueError,
-                ZeroDivisionError,
-                OverflowError,
-                mpmath.libmp.NoConvergence,
-            ):
+            except _NO_VALUE:
                 continue
     return False
 
@@ -67,7 +73,7 @@ def approximate(node: Node) -> mpmath.mpf | None:
     with mp.workdps(DIGITS):
         try:
             value = _value(node, {}, True)
-        except (NoValue, ValueError, ZeroDivisionError, OverflowError, mpmath.libmp.NoConvergence):
+        except _NO_VALUE:
             return None
         if isinstance(value, mpmath.mpc):
             if abs(value.imag) > _AGREE * (1 + abs(value)):
@@ -174,10 +180,10 @@ def _function(node: Func, at: dict[str, mpmath.mpf], natural: bool) -> mpmath.mp
         return mpmath.log(first) if natural else mpmath.log10(first)
     if name == "log":
         return mpmath.log(first) / mpmath.log(args[1])
-    if name == "min":
-        return min(args)
-    if name == "max":
-        return max(args)
+    if name in ("min", "max", "sgn") and any(isinstance(a, mpmath.mpc) for a in args):
+        raise NoValue
+    if name in ("min", "max"):
+        return min(args) if name == "min" else max(args)
     known = {
         "ln": mpmath.log, "abs": abs, "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan,
         "cot": mpmath.cot, "sec": mpmath.sec, "csc": mpmath.csc, "arcsin": mpmath.asin,

@@ -306,7 +306,7 @@ class Parser(Expressions):
         fields: list[int] = []
         while self._peek().kind == "n" and len(fields) < 3:
             digits = self._peek().text
-            if not digits.isdigit() or len(digits) > 2 or (fields and len(digits) != 2):
+            if not digits.isdecimal() or len(digits) > 2 or (fields and len(digits) != 2):
                 break
             fields.append(int(digits))
             self._at += 1
@@ -416,7 +416,7 @@ class Parser(Expressions):
         braced = self._accept("o", "{")
         sign = -1 if self._accept("o", "-") else 1
         token = self._next()
-        if token.kind != "n" or not token.text.isdigit() or len(token.text) > 2:
+        if token.kind != "n" or not token.text.isdecimal() or len(token.text) > 2:
             raise Unreadable("a unit's power that is no number")
         if braced:
             self._expect("o", "}")

@@ -99,6 +99,8 @@ def _read(text: str) -> Reading:
         return Reading(text, key, None, problem="nested too deep", too_large=True)
     except Unreadable as error:
         problem = str(error)
+    except Exception as error:  # a defect of the reader: the text is not readable, and says why
+        return Reading(text, key, None, problem=f"the reader failed: {type(error).__name__}")
     words = _words(found)
     if _is_prose(clean, found):
         return Reading(text, key, Words(words), words)

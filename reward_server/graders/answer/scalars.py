@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -35,7 +36,21 @@ class Decision:
     layer: str
 
 
-def decide(reference: Node, answer: Node, seed: str, tolerance: Tolerance | None) -> Decision:
+class Allowance:
+    """The CPU time that one item may spend on deciding, over all the pairs that it compares."""
+
+    CPU_S = 0.4
+
+    def __init__(self) -> None:
+        self._until = time.process_time() + self.CPU_S
+
+    def left_s(self) -> float:
+        return self._until - time.process_time()
+
+
+def decide(
+    reference: Node, answer: Node, seed: str, tolerance: Tolerance | None, allowance: Allowance
+) -> Decision:
     """``seed`` is the texts compared: points of numerical refutation are derived from it."""
     if isinstance(reference, Num) and isinstance(answer, Num):
         if reference.value == answer.value:
@@ -46,7 +61,9 @@ def decide(reference: Node, answer: Node, seed: str, tolerance: Tolerance | None
         # ∞ is a name, not a number to calculate with: ∞/∞ is nothing.
         sign = _infinity_sign(reference)
         return Decision(sign is not None and sign == _infinity_sign(answer), "structure")
-    decision = _decide(reference, answer, seed, natural_log=True)
+    if allowance.left_s() <= 0:
+        return Decision(None, "budget")
+    decision = _decide(reference, answer, seed, allowance, natural_log=True)
     if decision.equal or tolerance is None:
         return decision
     from reward_server.graders.answer import numeric  # noqa: PLC0415  (keeps mpmath off the fast path)
@@ -56,7 +73,9 @@ def decide(reference: Node, answer: Node, seed: str, tolerance: Tolerance | None
     return decision
 
 
-def _decide(reference: Node, answer: Node, seed: str, *, natural_log: bool) -> Decision:
+def _decide(
+    reference: Node, answer: Node, seed: str, allowance: Allowance, *, natural_log: bool
+) -> Decision:
     algebra = Algebra(natural_log=natural_log)
     equal: bool | None = None
     undefined = False
@@ -76,11 +95,11 @@ def _decide(reference: Node, answer: Node, seed: str, *, natural_log: bool) -> D
     decision = (
         Decision(False, "algebra")
         if equal is False
-        else _beyond(reference, answer, seed, natural_log)
+        else _beyond(reference, answer, seed, allowance, natural_log)
     )
     if not decision.equal and natural_log and algebra.bare_log:
         # "log" alone is the natural or the common logarithm, as the author pleases.
-        other = _decide(reference, answer, seed, natural_log=False)
+        other = _decide(reference, answer, seed, allowance, natural_log=False)
         if other.equal or decision.equal is False:
             return other
     return decision
@@ -112,10 +131,14 @@ def _infinity_sign(node: Node) -> int | None:
     return None
 
 
-def _beyond(reference: Node, answer: Node, seed: str, natural_log: bool) -> Decision:
+def _beyond(
+    reference: Node, answer: Node, seed: str, allowance: Allowance, natural_log: bool
+) -> Decision:
     from reward_server.graders.answer import numeric, symbolic  # noqa: PLC0415  (as above)
 
     if numeric.refuted(reference, answer, seed, natural_log=natural_log):
         return Decision(False, "numeric")
-    proved = symbolic.proved_equal(reference, answer, natural_log=natural_log)
+    proved = symbolic.proved_equal(
+        reference, answer, natural_log=natural_log, cpu_s=allowance.left_s()
+    )
     return Decision(proved, "symbolic")

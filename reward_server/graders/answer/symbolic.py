@@ -46,14 +46,18 @@ class Refused(Exception):
     """Not given to sympy: over a static cap, or nothing it could decide."""
 
 
-def proved_equal(a: Node, b: Node, *, natural_log: bool = True) -> bool | None:
-    """True with a proof, False with a refutation, None undecided."""
+def proved_equal(
+    a: Node, b: Node, *, natural_log: bool = True, cpu_s: float = CPU_S
+) -> bool | None:
+    """True with a proof, False with a refutation, None undecided within ``cpu_s`` seconds."""
+    if cpu_s <= 0.005:
+        return None
     if threading.current_thread() is not threading.main_thread():
         return None  # the budget could not be kept here
     import sympy  # noqa: PLC0415  (a quarter of a second that most processes never need)
 
     try:
-        with _budget(CPU_S):
+        with _budget(min(cpu_s, CPU_S)):
             builder = _Builder(sympy, natural_log)
             difference = builder.build(a) - builder.build(b)
             return _is_zero(sympy, difference)
@@ -157,8 +161,12 @@ class _Builder:
         return base**exponent
 
     def _root(self, radicand: Any, index: int) -> Any:
-        if index % 2 and radicand.is_negative:
-            return -((-radicand) ** self._sympy.Rational(1, index))
+        """Odd roots are the real ones, also where the sign is not known."""
+        if index % 2 and radicand.is_extended_real and not radicand.is_nonnegative:
+            if radicand.is_negative:
+                return -((-radicand) ** self._sympy.Rational(1, index))
+            sign, size = self._sympy.sign(radicand), self._sympy.Abs(radicand)
+            return sign * size ** self._sympy.Rational(1, index)
         return radicand ** self._sympy.Rational(1, index)
 
     def _function(self, node: Func) -> Any:
