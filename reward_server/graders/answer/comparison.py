@@ -6,6 +6,7 @@ except where that says otherwise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,6 +54,8 @@ from reward_server.graders.answer.things import (
     is_open,
     is_order,
     name_of,
+    names_in,
+    no_root_at,
     plus_minus,
     ratio_of,
     same_time,
@@ -63,6 +66,7 @@ from reward_server.graders.answer.things import (
 )
 
 Percent = Literal["follow", "strict", "ignore"]
+_PERCENT = re.compile(r"percent|%|百分", re.IGNORECASE)
 _MAX_UNORDERED = 40
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 
@@ -75,8 +79,14 @@ class Rules:
     ordered: bool = False
     percent: Percent = "follow"
     case_sensitive: bool = False
-    asks_percent: bool = False
-    """Whether the prompt asks for a percentage."""
+    prompt: str = ""
+    """The question, where the item has one."""
+
+    def asks_percent(self) -> bool:
+        return _PERCENT.search(self.prompt) is not None
+
+    def prompt_words(self) -> frozenset[str]:
+        return frozenset(re.findall(r"[a-z]+", self.prompt[:20_000].lower()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +155,7 @@ def _same_words(reference: Reading, answer: Reading, rules: Rules) -> bool:
     if not reference.words or not answer.words:
         return False
     if rules.case_sensitive:
-        return " ".join(reference.text.split()) == " ".join(answer.text.split())
+        return reference.cased == answer.cased
     if reference.words == answer.words:
         return True
     left, right = _bare_words(reference.words), _bare_words(answer.words)
@@ -153,8 +163,33 @@ def _same_words(reference: Reading, answer: Reading, rules: Rules) -> bool:
 
 
 def _bare_words(words: str) -> str:
-    kept = [w for w in words.split() if w not in ("a", "an", "the")]
-    return " ".join(kept) or words
+    """Without an article in front."""
+    first, _, rest = words.partition(" ")
+    return rest if rest and first in ("a", "an", "the") else words
+
+
+def _best(row: Sequence[bool | None]) -> bool | None:
+    return True if True in row else None if None in row else False
+
+
+def _worst(verdicts: Sequence[bool | None]) -> bool | None:
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def _matched(matches: Sequence[Sequence[bool | None]], *, allowed: tuple[bool | None, ...]) -> bool:
+    """Whether each row can have a column of its own (augmenting paths; at most 40 rows)."""
+    owner: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column, equal in enumerate(matches[row]):
+            if equal in allowed and column not in tried:
+                tried.add(column)
+                if column not in owner or place(owner[column], tried):
+                    owner[column] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(len(matches)))
 
 
 TRUE = Decision(True, "structure")
@@ -176,6 +211,8 @@ class _Comparison:
             return TRUE  # written alike
         if self._allowance.left_s() <= 0:
             return Decision(None, "budget")
+        if (is_membership(r) and isinstance(a, Seq)) or (is_membership(a) and isinstance(r, Seq)):
+            r, a = set_of(r), set_of(a)
         if isinstance(r, SetOp | NamedSet) or isinstance(a, SetOp | NamedSet):
             return self._sets(r, a)
         if isinstance(r, Rel) or isinstance(a, Rel):
@@ -223,6 +260,10 @@ class _Comparison:
             return (
                 self._sets(r, a) if brackets(r) in INTERVALS or brackets(a) in INTERVALS else FALSE
             )
+        if is_order(r) or is_order(a):
+            return self._sets(r, a)
+        if (ordered := self._named(r, a)) is not None:
+            return ordered
         left, right = brackets(r), brackets(a)
         if left == right or {left, right} <= {"()", "<>"}:
             if left in ("", "{}") and not self._rules.ordered:
@@ -232,40 +273,39 @@ class _Comparison:
             return self._several(r, a)
         return FALSE
 
+    def _named(self, r: Seq, a: Seq) -> Decision | None:
+        """``x = 1, y = 2`` against a list or tuple without names: then the order is that of the names."""
+        mine, theirs = names_in(r), names_in(a)
+        if (mine is None) == (theirs is None):
+            return None
+        named, plain = (r, a) if mine is not None else (a, r)
+        if plain.opening + plain.closing not in ("", "()"):
+            return FALSE
+        if any(isinstance(i, Rel) for i in plain.items):
+            return None
+        values = [v for _, v in (mine or theirs or [])]
+        return self._each(values, plain.items) if named is r else self._each(plain.items, values)
+
     def _several(self, r: Thing, a: Thing) -> Decision:
-        """Bare lists and sets, in any order; ± counts as its two values."""
+        """Bare lists, in any order, and sets; ± counts as its two values."""
         left, right = spread(r), spread(a)
-        sets = brackets(r) == "{}" or brackets(a) == "{}"
+        sets = brackets(r) == "{}" and brackets(a) == "{}"
         if any(isinstance(i, Ellipsis) for i in (*left, *right)):
             return self._each(left, right)
         if self._rules.ordered:
             return self._each(left, right)
         if (len(left) != len(right) and not sets) or max(len(left), len(right)) > _MAX_UNORDERED:
             return self._each(left, right)
-        undecided = False
-        pool = list(right)
-        for one in left:
-            match, doubt = self._find(one, pool)
-            if match is None:
-                if sets and self._find(one, right)[0] is not None:
-                    continue  # a set does not count
-                undecided = undecided or doubt
-                if not doubt:
-                    return FALSE
-                continue
-            pool.pop(match)
-        if pool and not all(sets and self._find(one, left)[0] is not None for one in pool):
-            return Decision(None, "symbolic") if undecided else FALSE
-        return Decision(None if undecided else True, "structure")
-
-    def _find(self, one: Thing, pool: Sequence[Thing]) -> tuple[int | None, bool]:
-        doubt = False
-        for index, other in enumerate(pool):
-            equal = self.things(one, other).equal
-            if equal:
-                return index, False
-            doubt = doubt or equal is None
-        return None, doubt
+        matches = [[self.things(one, other).equal for other in right] for one in left]
+        doubt = Decision(None, "symbolic")
+        if sets:
+            rows = [_best(row) for row in matches]
+            columns = [_best([row[n] for row in matches]) for n in range(len(right))]
+            worst = _worst([*rows, *columns])
+            return doubt if worst is None else Decision(worst, "structure")
+        if _matched(matches, allowed=(True,)):
+            return TRUE
+        return doubt if _matched(matches, allowed=(True, None)) else FALSE
 
     # ── sets of reals ────────────────────────────────────────────────────────────────────────────
 
@@ -356,10 +396,12 @@ class _Comparison:
             return self._chains(r, a)
         algebra = Algebra()
         try:
-            left, right = difference(algebra, r), difference(algebra, a)
+            (left, low), (right, other) = difference(algebra, r), difference(algebra, a)
         except (TooBig, Undefined, TypeError):
             return self._each(r.sides, a.sides)
-        if left and proportional(left, right):
+        # Cleared of denominators, y/x = 1 would be y = x, and have a point more.
+        whole = low == other or (no_root_at(left, low) and no_root_at(right, other))
+        if symbols_of(left) and whole and proportional(left, right):
             return Decision(True, "algebra")
         if algebra.complete:
             return Decision(False, "algebra")
@@ -373,12 +415,14 @@ class _Comparison:
             a = Rel((a.sides[1], a.sides[0]), r.ops)
         algebra = Algebra()
         try:
-            left, right = difference(algebra, r), difference(algebra, a)
+            (left, low), (right, other) = difference(algebra, r), difference(algebra, a)
         except (TooBig, Undefined, TypeError):
+            return self._each(r.sides, a.sides)
+        if symbols_of(low) or symbols_of(other):  # whose sign is not known
             return self._each(r.sides, a.sides)
         if len(symbols_of(left)) < 2:  # of one unknown: solved forms are compared as sets
             return self._each(r.sides, a.sides)
-        if left and proportional(left, right, positive=r.ops != ("!=",)):
+        if proportional(left, right, positive=r.ops != ("!=",)):
             return Decision(True, "algebra")
         return self._each(r.sides, a.sides)
 
@@ -417,21 +461,25 @@ class _Comparison:
         if not isinstance(r, SCALARS):
             return FALSE
         if a.unit == "%":
-            if self._rules.percent == "ignore" or self._rules.asks_percent:
+            if self._rules.percent == "ignore" or self._rules.asks_percent():
                 same = self.things(r, a.value)
                 if same.equal or self._rules.percent == "ignore":
                     return same
             if self._rules.percent == "strict":
                 return FALSE
             return self.things(r, scaled(a.value, Fraction(1, 100)))
+        if not units.only_counts(a.unit, self._rules.prompt_words()):
+            return FALSE
         same = self.things(r, a.value)
         if a.unit == "deg" and not same.equal:
             return self.things(r, Func("deg", (a.value,)))
         return same
 
     def _ratios(self, r: Thing, a: Thing) -> Decision:
-        if isinstance(r, Clock) and isinstance(a, Clock | Ratio) and isinstance(a, Clock):
-            return FALSE
+        if isinstance(r, Clock) != isinstance(a, Clock):
+            other = a if isinstance(r, Clock) else r
+            if not isinstance(other, Ratio):
+                return FALSE  # 4:05 is no 4/5
         left, right = ratio_of(r), ratio_of(a)
         if left is None or right is None:
             return FALSE
@@ -441,7 +489,9 @@ class _Comparison:
             return FALSE
         # a:b:c equals d:e:f when a·e = b·d and so on.
         for index in range(1, len(left)):
-            decision = self.things(Mul((left[0], right[index])), Mul((left[index], right[0])))
+            # Exactly: a tolerance says nothing of products.
+            one, other = Mul((left[0], right[index])), Mul((left[index], right[0]))
+            decision = decide(one, other, self._seed, None, self._allowance)
             if not decision.equal:
                 return decision
         return TRUE if self._nonzero((*left, *right)) else self._each(left, right)

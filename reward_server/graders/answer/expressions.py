@@ -77,6 +77,8 @@ class Expressions(Cursor):
         super().__init__(tokens)
         self._depth = 0
         self._bars = 0
+        self._bound: set[str] = set()
+        """Names of the running variables of the sums around this place: there, i is not √−1."""
 
     def _items(self) -> list[Thing]:
         raise NotImplementedError
@@ -222,6 +224,12 @@ class Expressions(Cursor):
         while self._is("o", "^"):
             links = self._link(links)
             if self._degree():
+                # 20 °C is no angle, and no multiple of C.
+                scale = self._peek().text if self._peek()[:2] in (("l", "C"), ("l", "F")) else ""
+                if scale and self._peek(1) is END:
+                    self._at += 1
+                    base = Func("deg " + scale, (scalar(base),))
+                    continue
                 base = Func("deg", (scalar(base),))
                 continue
             self._at += 1
@@ -307,6 +315,9 @@ class Expressions(Cursor):
         return items
 
     def _subscripted(self, value: Thing) -> Thing:
+        before = self._tokens[self._at - 2]
+        if isinstance(value, Num) and before.kind == "n" and self._tokens[self._at - 1].text == ")":
+            return self._based(before.text)  # (1011)_2
         self._expect("o", "_")
         key = self._raw_group()
         if isinstance(value, Sym) and "_" not in value.name:
@@ -344,7 +355,8 @@ class Expressions(Cursor):
                 return self._based(text)
             return number(text)
         if kind == "l":
-            return Const(text) if text in "ei" and not token.worded else Sym(text)
+            constant = text in "ei" and not token.worded and text not in self._bound
+            return Const(text) if constant else Sym(text)
         if kind == "c":
             return self._command(text)
         if kind == "o":
@@ -596,6 +608,8 @@ class Expressions(Cursor):
     def _function_argument(self, name: str) -> tuple[Node, ...]:
         if self._accept("o", "("):
             items = self._closing_items("o", ")")
+        elif name in ("min", "max", "gcd", "lcm") and self._accept("c", "{"):
+            items = self._closing_items("c", "}")
         elif self._is("o", "{"):
             items = [self._group()]
         else:
@@ -620,7 +634,27 @@ class Expressions(Cursor):
                 lower = self._raw_group()
             else:
                 upper = self._raw_group()
-        return Big(name, lower, upper, scalar(self._product()))
+        if name in ("int", "iint", "oint"):
+            return Big(name, lower, upper + "|" + self._rest_as_written(), Num(Fraction(0)))
+        running = lower.split()[0] if lower else ""
+        added = {running} - self._bound
+        self._bound |= added
+        body = scalar(self._product())
+        self._bound -= added
+        return Big(name, lower, upper, body)
+
+    def _rest_as_written(self) -> str:
+        """The tokens of an integrand, whose differential is no product."""
+        out: list[str] = []
+        depth = 0
+        while True:
+            token = self._peek()
+            if token is END or (depth == 0 and (self._ends_item(token) or token.text == "=")):
+                return " ".join(out)
+            depth += (
+                1 if token.text in ("(", "[", "{") else -1 if token.text in (")", "]", "}") else 0
+            )
+            out.append(self._next().text)
 
     def _environment(self) -> Thing:
         name = self._raw_group().replace(" ", "")

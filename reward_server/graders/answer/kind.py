@@ -34,7 +34,6 @@ from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
 _MAX_ACCEPTED = 100
 _MAX_SHOWN = 500
 _DEFAULT_ORDER: tuple[Rule, ...] = ("answer_tag", "boxed", "hash", "statement", "whole")
-_PERCENT = re.compile(r"percent|%|百分", re.IGNORECASE)
 _SOLUTION_END = re.compile(r"####\s*(.+?)\s*$", re.DOTALL)
 _OPTION = re.compile(r"(?:\\text\{)?\(?(?:\\text\{)?\(?([A-Z])\)?\}?\)?\}?")
 
@@ -163,7 +162,7 @@ class AnswerGrader:
             ordered=options.ordered,
             percent=options.percent,
             case_sensitive=options.case_sensitive,
-            asks_percent=bool(prompts) and _PERCENT.search(prompts[-1]) is not None,
+            prompt=prompts[-1] if prompts else "",
         )
         answer = _answer(found, rules)
         judged = self._judge(answer, found, accepted, rules)

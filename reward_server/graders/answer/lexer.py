@@ -50,6 +50,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,]*\d)|\d{1,3}(?: \d{3})+(?!\d)(?!\s*/)")
+_DECIMALS = re.compile(r"\.\d+")
 _ALONE_SCIENTIFIC = re.compile(r"[+\-]?\d+(?:\.\d+)?[eE][+\-]?\d+")
 _SEPARATORS = re.compile(r"\{,\}|\\[,!; ]|[,\s]")
 
@@ -57,9 +58,9 @@ _LOOKS = frozenset(
     """
     left right big Big bigl bigr Bigl Bigr bigg Bigg biggl biggr Biggl Biggr displaystyle textstyle
     scriptstyle limits nolimits middle mathstrut strut rm bf it mathbf mathit boldsymbol bm mathsf
-    mathnormal mathcal vphantom
+    mathnormal mathcal
     """.split()
-) - {"vphantom"}
+)
 _TEXTS = frozenset(
     """
     text mbox textbf textit textrm textsf texttt textnormal hbox mathrm operatorname emph
@@ -78,7 +79,7 @@ GREEK = frozenset(
     Phi Psi Omega ell hbar
     """.split()
 )
-_ALIASES = {"lbrace": "{", "rbrace": "}", "colon": ":", "rvert": "rvert"}
+_ALIASES = {"lbrace": "{", "rbrace": "}", "colon": ":"}
 _CONSTANT_WORDS = {"pi": "pi", "Pi": "Pi", "infinity": "infty", "inf": "infty", "oo": "infty"}
 _WORDS = frozenset(
     """
@@ -130,7 +131,7 @@ def _scan(text: str, out: list[Token], *, worded: bool, level: int) -> None:
             if depth == 0 and (grouped := _GROUPED.match(text, here)) is not None:
                 if grouped.end() > at or "," in grouped.group():
                     at = grouped.end()
-                    if tail := re.compile(r"\.\d+").match(text, at):
+                    if tail := _DECIMALS.match(text, at):
                         at = tail.end()
                     piece = text[here:at]
             out.append(Token("n", _SEPARATORS.sub("", piece), spaced, worded))
@@ -163,6 +164,9 @@ def _text(text: str, at: int, out: list[Token], name: str, *, spaced: bool, leve
     """Scans the argument of a text command; returns where it ends."""
     while at < len(text) and text[at] in " *":
         at += 1
+    if name == "mathrm" and text[at : at + 1].isalpha():  # \\mathrm e
+        out.append(Token("l", text[at], spaced))
+        return at + 1
     if text[at : at + 1] != "{":
         raise Unreadable(f"\\{name} without its argument")
     end = matching_brace(text, at)
@@ -202,6 +206,8 @@ def _letters(run: str, out: list[Token], *, spaced: bool, worded: bool) -> None:
         out.append(Token("w", run, spaced, worded))
     elif len(run) == 1:
         out.append(Token("l", run, spaced, worded))
+    elif worded and units.known(run) and run in FUNCTIONS:
+        out.append(Token("w", run, spaced, worded))  # \\text{min}, \\text{sec}
     elif run in FUNCTIONS and not worded:
         out.append(Token("c", run, spaced, worded))
     elif run in _CONSTANT_WORDS and not worded:

@@ -64,6 +64,10 @@ _SET_OPS = {
     "setminus": "difference",
     "backslash": "difference",
 }
+_JOINTS = {
+    ("w", "and"): "and", ("c", "land"): "and", ("c", "wedge"): "and",
+    ("w", "or"): "or", ("c", "lor"): "or", ("c", "vee"): "or",
+}  # fmt: skip
 _ELLIPSES = frozenset({"ldots", "dots", "cdots", "dotsc", "dotsb"})
 _CURRENCIES = {("c", "$"): "USD"} | {("o", sign): unit for sign, unit in units.CURRENCIES.items()}
 _NO_VALUE = {
@@ -75,55 +79,56 @@ _NO_VALUE = {
 
 
 class Parser(Expressions):
+    _joint = ","
+
     def answer(self) -> Thing:
         """Everything, as one thing. Raises Unreadable, TooLarge."""
         items = self._items()
         if self._peek() is not END:
             raise Unreadable(f"{self._peek().text!r} where nothing was expected")
-        return items[0] if len(items) == 1 else Seq(tuple(items))
+        return items[0] if len(items) == 1 else Seq(tuple(items), joint=self._joint)
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────
 
     def _items(self) -> list[Thing]:
+        """The items of a list; what joins them is left in ``_joint``."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise TooLarge("nested too deep")
         items = [self._item()]
-        while self._separator():
+        joints: set[str] = set()
+        while (separator := self._separator()) is not None:
+            joints.add(separator)
             items.append(self._item())
             if len(items) > MAX_ITEMS:
                 raise TooLarge(f"more than {MAX_ITEMS} items")
         self._depth -= 1
+        words = joints - {","}
+        self._joint = "," if not words else words.pop() if len(words) == 1 else "mixed"
         return items
 
-    def _separator(self) -> bool:
+    def _separator(self) -> str | None:
         token = self._peek()
         if token.kind == "o" and token.text in ",;":
             self._at += 1
-            following = self._peek()
-            if following.kind == "w" and following.text.lower() in ("and", "or"):
+            if (word := _JOINTS.get(self._peek()[:2])) is not None:
                 self._at += 1
-            return True
+                return word
+            return ","
         if token.kind == "c" and token.text == "\\":
             self._at += 1
-            return True
-        if token.kind == "w" and token.text.lower() in ("and", "or"):
+            return ","
+        if (word := _JOINTS.get((token.kind, token.text.lower()))) is not None:
             self._at += 1
-            return True
-        if token.kind == "c" and token.text in ("lor", "vee", "land", "wedge"):
-            self._at += 1
-            return True
-        return False
+            return word
+        return None
 
     def _ends_item(self, token: Token) -> bool:
         return (
             token is END
             or (token.kind == "o" and token.text in ",;)]|}")
-            or (
-                token.kind == "c"
-                and token.text in ("\\", "}", "rangle", "lor", "vee", "land", "wedge")
-            )
-            or (token.kind == "w" and token.text.lower() in ("and", "or"))
+            or (token.kind == "c" and token.text in ("\\", "}", "rangle"))
+            or (token.kind, token.text.lower()) in _JOINTS
         )
 
     def _item(self) -> Thing:
@@ -135,9 +140,10 @@ class Parser(Expressions):
             while self._accept("o", "."):
                 pass
             return Ellipsis()
-        if (words := self._words()) is not None:
+        words = self._words()
+        if words is not None and not self._is("o", "="):
             return words
-        sides = [self._set()]
+        sides = [self._set() if words is None else words]
         ops: list[str] = []
         if self._is("c", "equiv") or self._is("c", "pmod") or self._is("c", "bmod"):
             return self._congruence(sides[0])
@@ -195,6 +201,8 @@ class Parser(Expressions):
             if token.kind == "o" and token.text == "-" and run:
                 self._at += 1
                 continue
+            if token.kind == "o" and token.text == "=" and run and self._tokens[at].worded:
+                return Sym(" ".join(run).lower())  # \\text{Area} = 42
             if token.kind not in "wl" or (token.kind == "l" and not token.worded and not run):
                 self._at = at
                 return None
@@ -252,20 +260,23 @@ class Parser(Expressions):
             return self._ratio(value)
         if (scale := self._scale()) is not None:
             value = Mul((value, Num(Fraction(scale))))
+        if currency is not None and self._is("w", "per"):
+            self._at += 1
+            self._only_nouns()  # "$18 per day"
         unit = self._unit()
         if unit is not None and isinstance(value, Sym):
             raise Unreadable("words after a letter")
         if currency is not None:
-            if unit in units.MONEY and unit != currency:
-                raise Unreadable("two currencies")
+            if unit == "%" or (unit in units.MONEY and unit != currency):
+                raise Unreadable("a currency with another unit")
             unit = currency  # "$5 per hour", "$5 apples": what it is paid for is not compared
         if unit is None:
-            if isinstance(value, Func) and value.name == "deg":
-                return Quantity(value.args[0], "deg")
+            if isinstance(value, Func) and value.name.startswith("deg"):
+                return Quantity(value.args[0], value.name)
             if is_minus(value):
                 inner = value.factors[1]  # type: ignore[union-attr]
-                if isinstance(inner, Func) and inner.name == "deg":
-                    return Quantity(Mul((MINUS_ONE, inner.args[0])), "deg")
+                if isinstance(inner, Func) and inner.name.startswith("deg"):
+                    return Quantity(Mul((MINUS_ONE, inner.args[0])), inner.name)
             return value
         return Quantity(value, unit)
 
@@ -277,7 +288,7 @@ class Parser(Expressions):
         if (scale := SCALES.get(token.text.lower())) is not None:
             self._at += 1
             return scale
-        if token.text[0] in CHINESE_SCALES and isinstance(self._tokens[self._at - 1].text, str):
+        if token.text[0] in CHINESE_SCALES and not units.known(token.text):
             scale = CHINESE_SCALES[token.text[0]]
             if len(token.text) > 1:
                 self._tokens[self._at] = token._replace(text=token.text[1:])
@@ -347,6 +358,11 @@ class Parser(Expressions):
         while True:
             token = self._peek()
             low = token.text.lower()
+            if token.kind == "w" and low == "per" and self._peek(1).text.lower() == "cent":
+                self._at += 2
+                if words:
+                    raise Unreadable("per cent of what is counted")
+                return "%"
             if (
                 token.kind in "wl"
                 and low in ("per", "a", "an")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 
 from reward_server.graders.answer.characters import to_ascii_math, unseen
@@ -23,7 +22,7 @@ from reward_server.graders.answer.lexer import (
 )
 from reward_server.graders.answer.numbers import plain
 from reward_server.graders.answer.parser import Parser
-from reward_server.graders.answer.syntax import Num, Quantity, Thing, Words
+from reward_server.graders.answer.syntax import Thing, Words
 
 MAX_CHARS = 4096
 _REMEMBERED_CHARS = 200
@@ -43,9 +42,9 @@ _REPLACED = (
     ("\\geq", "\\ge"),
     ("\\neq", "\\ne"),
 )
-_SPACE = re.compile(r"(?<![A-Za-z0-9])\s+|\s+(?![A-Za-z0-9])")
+_SPACE = re.compile(r"(?<![A-Za-z0-9,])\s+|(?<!\d),\s+|,\s+(?!\d)|(?<!,)\s+(?![A-Za-z0-9])")
+_LONE_COLON = re.compile(r"(?<![A-Za-z])\{:\}")
 _SPACES = re.compile(r"\s+")
-_LEFT_NAME = re.compile(r"\\(?:left|right)(?=[a-z])")
 _WRAPPED = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]|\*\*([^*]+)\*\*", re.DOTALL)
 _SPACING = ("\\,", "\\;", "\\:", "\\!", "\\ ", "\\>")
 _PROSE = re.compile(r"[^\\{}^_=<>+*&#@$()\[\]|~`]*")
@@ -60,6 +59,8 @@ class Reading:
     thing: Thing | None
     words: str = ""
     """The text's words in their normal form, for comparison with prose."""
+    cased: str = ""
+    """The same, in upper and lower case as they were."""
     problem: str = ""
     too_large: bool = False
 
@@ -92,7 +93,8 @@ def _read(text: str) -> Reading:
     try:
         found = tokens(clean)
         thing = Parser(found).answer()
-        return Reading(text, key, thing, _words(found))
+        cased = _words(found)
+        return Reading(text, key, thing, cased.casefold(), cased)
     except TooLarge as error:
         return Reading(text, key, None, problem=str(error), too_large=True)
     except RecursionError:
@@ -101,10 +103,11 @@ def _read(text: str) -> Reading:
         problem = str(error)
     except Exception as error:  # a defect of the reader: the text is not readable, and says why
         return Reading(text, key, None, problem=f"the reader failed: {type(error).__name__}")
-    words = _words(found)
+    cased = _words(found)
+    words = cased.casefold()
     if _is_prose(clean, found):
-        return Reading(text, key, Words(words), words)
-    return Reading(text, key, None, words, problem)
+        return Reading(text, key, Words(words), words, cased)
+    return Reading(text, key, None, words, cased, problem)
 
 
 def as_written(text: str) -> Thing | None:
@@ -124,12 +127,22 @@ def key_of(clean: str) -> str:
         for old, new in _REPLACED:
             if old in clean:
                 clean = clean.replace(old, new)
-    return _SPACES.sub(" ", _SPACE.sub("", clean))
+    return _SPACES.sub(" ", _SPACE.sub(_comma_or_nothing, clean))
+
+
+def _comma_or_nothing(space: re.Match[str]) -> str:
+    """``1, 234`` keeps its space, which tells it from 1,234."""
+    return "," if space[0][0] == "," else ""
 
 
 def _clean(text: str) -> str:
     """ASCII mathematics without surrounding delimiters and trailing punctuation."""
-    text = to_ascii_math(text).strip()
+    text = to_ascii_math(text)
+    if text.endswith("\\ "):
+        text = text[:-2]
+    text = text.strip()
+    if "{:}" in text:
+        text = _LONE_COLON.sub(":", text)
     for _ in range(4):
         before = text
         text = _without_boxes(_without_trailing(text))
@@ -184,7 +197,7 @@ def _words(found: list[Token]) -> str:
             out[-1] += token.text
         else:
             out.append(token.text)
-    return " ".join(out).casefold()
+    return " ".join(out)
 
 
 def _is_prose(clean: str, found: list[Token]) -> bool:
@@ -194,10 +207,3 @@ def _is_prose(clean: str, found: list[Token]) -> bool:
     if any(t.kind == "w" for t in found):
         return True
     return bool(_PROSE.fullmatch(clean)) and any(t.kind == "l" for t in found)
-
-
-def number_of(thing: Thing | None) -> Fraction | None:
-    """The value of a plain number, its unit apart."""
-    if isinstance(thing, Quantity):
-        thing = thing.value
-    return thing.value if isinstance(thing, Num) else None

@@ -120,7 +120,29 @@ def _listed(thing: Seq) -> list[Piece]:
     names = {n for r in relations for n in _unknowns(r)}
     if len(names) != 1:
         raise _NoSet
-    return [p for r in relations for p in _solved(r)]
+    sets = [_merged(_solved(r)) for r in relations]
+    both = sets[0]
+    for other in sets[1:]:
+        both = _common(both, other)
+    if thing.joint == "and":
+        return both
+    if thing.joint == "or" or (thing.joint == "," and not both):
+        return [p for one in sets for p in one]
+    raise _NoSet  # "x > 3, x < 5": all of it, or either?
+
+
+def _common(a: list[Piece], b: list[Piece]) -> list[Piece]:
+    """The intersection."""
+    out: list[Piece] = []
+    for one in a:
+        for other in b:
+            low = one if _before(one, other) > 0 else other
+            x, y = _position(one.high), _position(other.high)
+            high = one if x < y or (x == y and not one.high_closed) else other
+            start, stop = _position(low.low), _position(high.high)
+            if start < stop or (start == stop and low.low_closed and high.high_closed):
+                out.append(Piece(low.low, low.low_closed, high.high, high.high_closed))
+    return out
 
 
 def unknowns(thing: Thing) -> set[str]:
@@ -188,7 +210,21 @@ def _everything() -> Piece:
 
 
 def _position(node: Node) -> Fraction | float:
-    """Where a constant lies, for ordering. Raises _NoSet."""
+    """Where a constant lies, for ordering; computed once for each node. Raises _NoSet."""
+    if isinstance(node, Num):
+        return node.value
+    known = _POSITIONS.get(id(node))
+    if known is None or known[0] is not node:
+        if len(_POSITIONS) > 256:
+            _POSITIONS.clear()
+        known = _POSITIONS[id(node)] = (node, _place(node))
+    return known[1]
+
+
+_POSITIONS: dict[int, tuple[Node, Fraction | float]] = {}
+
+
+def _place(node: Node) -> Fraction | float:
     if isinstance(node, Num):
         return node.value
     if node == INFINITY:

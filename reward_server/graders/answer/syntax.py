@@ -7,7 +7,7 @@ a quotient, so that a required form can still be checked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 
@@ -99,6 +99,8 @@ class Seq:
     items: tuple[Thing, ...]
     opening: str = ""
     closing: str = ""
+    joint: str = field(default=",", compare=False)
+    """What joins the items of a bare list: ``,``, ``and``, ``or``, or ``mixed``."""
 
 
 @dataclass(slots=True)

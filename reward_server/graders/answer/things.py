@@ -52,6 +52,17 @@ def spread(thing: Thing, *, top: bool = True) -> list[Thing]:
     return [thing]
 
 
+def names_in(thing: Thing) -> list[tuple[str, Thing]] | None:
+    """(name, value) of each item of a bare list whose items are assignments to different names."""
+    if not isinstance(thing, Seq) or thing.opening:
+        return None
+    pairs = [assignment(i) for i in thing.items]
+    found = [p for p in pairs if p is not None]
+    if len(found) < len(pairs) or len({n for n, _ in found}) < len(found):
+        return None
+    return found
+
+
 def signed(node: Node, *, first: bool) -> Node:
     """The scalar with the upper (or the lower) signs of its ±; itself where it has none."""
     if isinstance(node, PlusMinus):
@@ -85,6 +96,13 @@ def name_of(thing: Thing) -> str | None:
     """The name on the left of an assignment: a variable, or a function of variables."""
     if isinstance(thing, Sym):
         return thing.name
+    if isinstance(thing, Func) and thing.name == "abs":
+        inner = name_of(thing.args[0])
+        return None if inner is None or len(inner) < 2 else f"|{inner}|"
+    if isinstance(thing, Mul) and all(
+        isinstance(f, Sym) and f.name.isupper() for f in thing.factors
+    ):
+        return "".join(f.name for f in thing.factors if isinstance(f, Sym))  # AB, P(A)
     if isinstance(thing, Seq) and thing.items and all(isinstance(i, Sym) for i in thing.items):
         names = ",".join(i.name for i in thing.items if isinstance(i, Sym))
         return f"({names})" if brackets(thing) == "()" else None
@@ -96,7 +114,7 @@ def name_of(thing: Thing) -> str | None:
             return (
                 thing.name + "(" + ",".join(x.name for x in thing.args if isinstance(x, Sym)) + ")"
             )
-        return thing.name + "(…)"
+        return f"{thing.name}({thing.args!r})"
     return None
 
 
@@ -185,14 +203,22 @@ def set_of(thing: Thing) -> Thing:
     return thing
 
 
-def difference(algebra: Algebra, relation: Rel) -> Poly:
-    """The numerator of left − right. Raises TypeError for sides that are no scalars."""
+def difference(algebra: Algebra, relation: Rel) -> tuple[Poly, Poly]:
+    """Numerator and denominator of left − right. Raises TypeError for sides that are no scalars."""
     left, right = relation.sides
     if not isinstance(left, SCALARS) or not isinstance(right, SCALARS):
         raise TypeError
     top, bottom = algebra.add(algebra.form(left), algebra.negative(algebra.form(right)))
     lead = bottom[min(bottom)]
-    return {m: c / lead for m, c in top.items()}
+    return {m: c / lead for m, c in top.items()}, {m: c / lead for m, c in bottom.items()}
+
+
+def no_root_at(top: Poly, bottom: Poly) -> bool:
+    """Whether ``top`` has certainly no zero where ``bottom`` has one: y = 1/x is x·y = 1."""
+    if len(bottom) != 1:
+        return False
+    (mono,) = bottom
+    return all({m for m in top if all(other != atom for other, _ in m)} == {()} for atom, _ in mono)
 
 
 def with_letter_as_unit(thing: Thing) -> Quantity | None:
@@ -233,7 +259,7 @@ def padded(clock: Clock) -> tuple[int, ...]:
 def ratio_of(thing: Thing) -> tuple[Node, ...] | None:
     if isinstance(thing, Ratio):
         return thing.parts
-    if isinstance(thing, Clock) and not thing.half:
+    if isinstance(thing, Clock) and not thing.half and all(f > 9 for f in thing.fields[1:]):
         return tuple(Num(Fraction(f)) for f in thing.fields)
     if isinstance(thing, Div):
         return (thing.top, thing.bottom)

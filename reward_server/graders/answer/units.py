@@ -7,7 +7,10 @@ within their dimension; all others are equal only by name.
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+
+from reward_server.graders.answer.numbers import NUMBER_WORDS
 
 _SAME: dict[str, str] = {
     alias: name
@@ -39,6 +42,10 @@ _SAME: dict[str, str] = {
         "quart": "quart quarts qt",
         "pint": "pint pints pt",
         "cup": "cup cups",
+        "unit": "unit units",
+        "way": "way ways",
+        "time": "time times",
+        "point": "point points",
         "USD": "dollar dollars usd USD bucks",
         "cent": "cent cents",
         "EUR": "euro euros eur EUR",
@@ -59,10 +66,10 @@ _SAME: dict[str, str] = {
         "kHz": "kHz kilohertz",
         "Pa": "Pa pascal pascals",
         "mol": "mol mole moles",
-        "K": "K kelvin kelvins",
+        "K": "kelvin kelvins",
         "mph": "mph",
         "kph": "kph kmh",
-        "%": "% percent percents percentage",
+        "%": "% percent percents percentage pct",
     }.items()
     for alias in aliases.split()
 }
@@ -119,14 +126,29 @@ CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "CNY", "₹": "INR"}
 _CHANGES_VALUE = frozenset(
     """
     half halve third fourth quarter fifth sixth seventh eighth ninth tenth eleventh twelfth
-    twentieth hundredth thousandth millionth billionth hundred thousand million billion trillion
+    twentieth hundredth thousandth millionth billionth zero one two hundred thousand million billion trillion
     dozen gross score double triple quadruple fold twofold ten pair couple factorial negative
     positive minus plus squared cubed inverse reciprocal root power exponent log modulo mod prime
-    bar dot dozenth digit repeating recurring remainder base binary hex hexadecimal octal
+    bar dot dozenth digit repeating recurring remainder base binary hex hexadecimal octal lakh crore
+    myriad kilo mega giga milli micro googol pi tau decimal point percentile permille ppm tripled
+    doubled halved negated square cube
     """.split()
 )
 """Nouns that make another number of the one before them."""
-_CHINESE_CHANGES = frozenset("百千万亿萬億十倍多余餘半几幾以约約左右上下不或")
+_COUNTERS = frozenset(
+    """
+    个 個 只 隻 本 人 张 張 条 條 块 塊 枚 辆 輛 名 位 次 件 棵 头 頭 支 台 颗 顆 粒 朵 瓶 盒
+    袋 杯 页 頁 岁 歲 种 種 组 組 套 艘 座 间 間 家 份 片 根 匹 把 箱 排 行 列 道 题 題 步 级
+    級 层 層 圈 人民币 平方米 平方厘米 立方米 立方厘米 平方千米 美元 欧元 小時 分鐘
+    """.split()
+)
+"""Chinese counters; any other word after a number may make another number of it (点五, 分之一, 倍)."""
+_CHANGING = re.compile(r".*(?:illions?|ths?|fold|times|ishs?)")
+_ADVERBS = frozenset("altogether total overall left remaining".split())
+"""Words behind a counted noun that add nothing."""
+_PLURALS = frozenset(
+    "people men women children feet teeth mice geese fish sheep deer dice oxen data".split()
+)
 
 NO_UNIT = frozenset(
     """
@@ -145,7 +167,7 @@ NO_UNIT = frozenset(
 
 
 def known(word: str) -> bool:
-    return word in _SAME or word.lower() in _SAME
+    return word in _SAME or (len(word) > 2 and word.lower() in _SAME)
 
 
 def abbreviation(word: str) -> bool:
@@ -155,8 +177,9 @@ def abbreviation(word: str) -> bool:
 def normal(words: list[tuple[str, int]]) -> str | None:
     """The normal form of ``[(word, power), …]``; None where the words cannot be a unit.
 
-    Words that are not known units are taken for a counted noun (``apples``) if they are at most three
-    and none is a function word.
+    Words that are not known units are taken for what is counted (``apples``), unless one is a function
+    word or changes the number; such a unit begins with ``?``, and :func:`only_counts` tells whether it
+    may be dropped.
     """
     if not words or len(words) > 6:  # "per" and products included
         return None
@@ -175,33 +198,60 @@ def normal(words: list[tuple[str, int]]) -> str | None:
             else:
                 pending = by
             continue
-        name = _SAME.get(word) or _SAME.get(low)
+        name = _SAME.get(word) or (_SAME.get(low) if len(word) > 2 else None)
         if name is not None:
             for part in _SPEEDS.get(name, name).split("/"):
                 sign = -1 if powers and part != name else 1
                 powers[part] = powers.get(part, 0) + sign * power * pending
             pending = 1
-        elif low in NO_UNIT or not low.replace("-", "").isalpha():
+        elif low in NO_UNIT or low in NUMBER_WORDS or not low.replace("-", "").isalpha():
             return None
+        elif low in _ADVERBS and nouns:
+            continue
         else:
+            if not low.isascii():
+                if low not in _COUNTERS:
+                    return None
+                nouns.append(low)
+                continue
             singular = _singular(low)
-            if singular in _CHANGES_VALUE or (len(low) == 1 and low.isascii()):
+            if singular in _CHANGES_VALUE or len(low) == 1 or pending != 1:
                 return None
-            if not low.isascii() and _CHINESE_CHANGES.intersection(low):
+            if any(_singular(p) in _CHANGES_VALUE or p in NUMBER_WORDS for p in low.split("-")):
                 return None
-            nouns.append(singular)
-            if pending != 1 or abs(power) != 1:
-                powers[nouns.pop()] = power * pending
-                pending = 1
-            elif power < 0:
-                powers[nouns.pop()] = -1
+            if low not in _SAFE_ENDINGS and _CHANGING.fullmatch(low):
+                return None
+            if power > 0:
+                nouns.append(low)
     if len(nouns) > 3:
         return None
     terms = sorted(f"{u}^{p}" if p != 1 else u for u, p in powers.items() if p)
-    noun = "_".join(nouns)
-    if terms and noun:  # "5 square cm of tiles" would say "of"; "18 cm rope" counts nothing else
-        return "*".join(terms) + " " + noun
-    return "*".join(terms) or noun or None
+    if nouns:
+        return "?" + "_".join([*terms, *nouns])
+    return "*".join(terms) or None
+
+
+_SAFE_ENDINGS = frozenset(
+    "months maths cloths births deaths paths baths booths moths mouths".split()
+)
+
+
+def only_counts(unit: str, prompt_words: frozenset[str]) -> bool:
+    """Whether a unit may stand behind a number whose reference has none.
+
+    Known units may. Other words may if they stand in the prompt, or are one plural noun: anything else
+    could say something of the number (``5 doubled``, ``5 rejected``).
+    """
+    if not unit.startswith("?"):
+        return True
+    words = unit[1:].split("_")
+    if all(w in prompt_words or _singular(w) in prompt_words or w in _SAME.values() for w in words):
+        return True
+    if any(not w.isascii() for w in words):
+        return len(words) == 1
+    *before, last = words
+    plural = last in _PLURALS or (last.endswith("s") and not last.endswith(("ss", "us", "is")))
+    return plural and not before
 
 
 def _singular(word: str) -> str:
@@ -218,12 +268,37 @@ def factor(have: str, want: str) -> Fraction | None:
     """What a number of ``have`` is multiplied by to be one of ``want``; None where they differ in kind."""
     if have == want:
         return Fraction(1)
-    if have.split("^")[0] in GENERIC or want.split("^")[0] in GENERIC:
-        return Fraction(1)
+    if have.startswith("?") or want.startswith("?"):
+        nouns = (
+            {_singular(w) for w in have[1:].split("_")},
+            {_singular(w) for w in want[1:].split("_")},
+        )
+        if have.startswith("?") and want.startswith("?"):
+            return Fraction(1) if nouns[0] <= nouns[1] or nouns[1] <= nouns[0] else None
+        other = want if have.startswith("?") else have
+        return Fraction(1) if other in GENERIC else None
+    for one, other in ((have, want), (want, have)):
+        if one in GENERIC and not _measured(other):
+            return Fraction(1)
+        if (
+            one.split("^")[0] == "unit"
+            and (_power_of(one) == _power_of(other))
+            and other not in MONEY
+        ):
+            return Fraction(1) if other != "%" else None
     mine, theirs = _dimension(have), _dimension(want)
     if mine is None or theirs is None or mine[0] != theirs[0]:
         return None
     return mine[1] / theirs[1]
+
+
+def _measured(unit: str) -> bool:
+    """Whether it is a unit of measure, and not one of counting."""
+    return unit.split("^")[0].split("*")[0] in _SCALE or unit in MONEY or unit == "deg"
+
+
+def _power_of(unit: str) -> str:
+    return unit.partition("^")[2]
 
 
 def _dimension(unit: str) -> tuple[tuple[tuple[str, int], ...], Fraction] | None:
