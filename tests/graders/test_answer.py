@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from reward_server.graders.answer.extraction import hide_reasoning
 from reward_server.graders.answer.numbers import from_chinese, from_words
 from reward_server.graders.answer.reading import read
+from reward_server.graders.answer.visible import hide_reasoning
 from reward_server.graders.base import Digest, PureGrader, Spec, View, canonical_json
 from reward_server.graders.catalog import CATALOG
 from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
@@ -176,6 +176,24 @@ def test_a_reference_of_the_wrong_shape_is_refused(reference: Any) -> None:
         ("(x-1)(x+1)", "x^2-1", {"form": "factored"}, False),
         ("(x-1)(x+1)", "(x+1)(x-1)", {"form": "factored"}, True),
         ("x^2-1", "(x+1)(x-1)", {"form": "expanded"}, False),
+        ("(x-1)(x+1)", r"1\cdot(x^2-1)", {"form": "factored"}, False),
+        ("(x-1)(x+1)", "(x^2-1)^1", {"form": "factored"}, False),
+        ("(x-1)(x+1)", r"\frac{x^2-1}{1}", {"form": "factored"}, False),
+        ("x^2+2x+1", "(x+1)^2", {"form": "factored"}, True),
+        ("2x", "x+x", {"form": "simplified"}, False),
+        ("x", "x^1", {"form": "simplified"}, False),
+        ("x", "1x", {"form": "simplified"}, False),
+        ("x^2", r"x\cdot x", {"form": "simplified"}, False),
+        ("x/2", r"\frac{2x}{4}", {"form": "simplified"}, False),
+        ("1/2", r"\frac{2x}{4x}", {"form": "simplified"}, False),
+        ("x/2", r"\frac{x}{2}", {"form": "simplified"}, True),
+        ("2x+1", "1+2x", {"form": "simplified"}, True),
+        ("0.5", "5.0e-1", {"decimal_places": 2}, False),
+        # words keep their case where that is asked for
+        ("Paris", r"\text{Paris}", {"case_sensitive": True}, True),
+        # a tolerance and the order of a list; ratios are exact
+        ("3,2", "2,4", {"tolerance": {"absolute": 1}}, True),
+        ("1:2", "0.001:0.05", {"tolerance": {"absolute": 0.1}}, False),
         ({"answer": "x^2-1", "form": "expanded"}, "-1+x^2", {}, True),
         ("1.5", "1.50", {"decimal_places": 2}, True),
         ("1.5", "1.5", {"decimal_places": 2}, False),
@@ -216,6 +234,20 @@ def test_a_percent_sign_is_fine_where_the_prompt_asks_for_a_percentage() -> None
     assert grade(r"\boxed{50\%}", "50", "How many are there?").reward == 0.0
 
 
+def test_what_the_prompt_asks_for_may_stand_before_its_value() -> None:
+    prompt = "Let m/n be in lowest terms. Find $m + n$."
+    assert grade(r"\boxed{m+n=42}", "42", prompt).reward == 1.0
+    assert grade(r"\boxed{m+n=43}", "42", prompt).reward == 0.0
+    assert grade(r"\boxed{x+1=42}", "42", prompt).reward == 0.0
+    assert grade(r"\boxed{m+n=42}", "42").reward == 0.0
+
+
+def test_what_is_counted_may_be_named_by_the_prompt() -> None:
+    prompt = "How many red marble bags are there?"
+    assert grade(r"\boxed{5\text{ marble bags}}", "5", prompt).reward == 1.0
+    assert grade(r"\boxed{5\text{ rejected bags}}", "5", prompt).reward == 0.0
+
+
 def test_the_echoed_prompt_is_no_answer() -> None:
     prompt = r"Example: 6*7. The answer is \boxed{42}. Now do the next one: what is 21*2?"
     assert grade(prompt + "\nI cannot.", "42", prompt).raw["outcome"] == "no_answer"
@@ -239,6 +271,20 @@ def test_the_echoed_prompt_is_no_answer() -> None:
         ("A is wrong. Thus C is right.", "C", 1),
         ("A is correct and C is correct.", "C", 0),
         ("C is not the correct answer.", "C", 0),
+        ("Answer: A) wrong", "A", 0),
+        ("Answer: A: is incorrect", "A", 0),
+        ("Answer: A) but B is better", "A", 0),
+        ("Answer: A) B is also right", "A", 0),
+        ("Answer: A, or perhaps option b", "A", 0),
+        ("Answer: A: (or b)", "A", 0),
+        ("Answer: A – neither", "A", 0),
+        ("The answer is A. Definitely not this one, it is B", "A", 0),
+        ("The answer is A) 5\nB) 6", "A", 0),
+        ("Not A is correct", "A", 0),
+        ("It is not true that A is correct", "A", 0),
+        ("A is correct? No, B is.", "A", 0),
+        ("Answer: BAD", "ABD", 0),
+        ("Answer: DAD", "AD", 0),
         ("Answer: A", "AC", 0),
         ("Answer: A, B, C, D", "C", 0),
         ("Answer: A) 5 B) 6 C) 7", "A", 0),

@@ -534,8 +534,7 @@ class Expressions(Cursor):
     def _boxed(self) -> Thing:
         self._expect("o", "{")
         items = self._closing_items("o", "}")
-        after = self._peek()
-        if not self._ends_item(after):
+        if self._starts_factor(self._peek()):
             raise Unreadable("a box beside something else")
         return items[0] if len(items) == 1 else Seq(tuple(items))
 

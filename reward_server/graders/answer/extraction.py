@@ -11,36 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from reward_server.graders.answer.lexer import matching_brace
+from reward_server.graders.answer.surroundings import alternatives, denied, joined, whole_formula
+from reward_server.graders.answer.visible import visible
 
 Rule = Literal["answer_tag", "boxed", "hash", "statement", "letter", "whole"]
-HIDDEN = "\x00"
-
 _MAX_BOX = 6000
 _MAX_TRIES = 64
 _MAX_JOINED = 16
 _MAX_STATEMENT = 600
-_LEAST_ECHO = 20
 _WHOLE = 400
 
-_NAMES = (
-    "think|thinking|thoughts?|thought_process|reasoning|reason|scratchpad|analysis|reflection|seed:think|"
-    "inner_monologue"
-)
-_REASONING = re.compile(
-    rf"<(?P<close>/)?(?:{_NAMES})(?:\s[^<>]{{0,80}})?>|\[(?P<close2>/)?THINK\]|◁(?P<close3>/)?think▷"
-    r"|<\|(?:begin|(?P<close4>end))_of_(?:thought|thinking)\|>|<\|START_THINKING\|>|(?P<close5><\|END_THINKING\|>)",
-    re.IGNORECASE,
-)
-_REASON_WORDS = (
-    "think", "thought", "reason", "scratchpad", "analysis", "reflection", "monologue", "<|", "<!--", "[//]"
-)  # fmt: skip
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)|^[ ]{0,3}\[//\]: [^\n]*", re.DOTALL | re.MULTILINE)
-_FINAL_CHANNEL = re.compile(r"<\|channel\|>\s*final\s*(?:<\|[a-z_]+\|>[^<]{0,40})?<\|message\|>")
-_BOX = re.compile(r"\\f?boxed\s*\{")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)\s*\{")
 _TAG = re.compile(r"<answer>|</answer>", re.IGNORECASE)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 _STATEMENT = re.compile(
@@ -50,7 +35,7 @@ _STATEMENT = re.compile(
         \s{0,3} (?: \*\*|__ )? \s{0,2}
         (?: (?:is|are|would\s+be|must\s+be|should\s+be)\b
             (?:\s+(?:therefore|thus|simply|then|just))? \s{0,2}:?
-          | :{1,2} | = | ： )
+          | :{1,2} | = | ： | (?:\*\*|__|\#)*[ \t]*(?=\n) )
       | 答案(?:应该|应|就)?\s{0,2}(?:是|为|為|：|:)+ | (?:故|所以)选(?:择)?[：:]? | 答[：:]
       | ^A: )
     \s{0,3} (?: \*\*|__ )? [ \t]{0,3} :? [ \t]{0,3}
@@ -64,47 +49,29 @@ _CLAUSE = re.compile(
     r",?\s+(?:because|since|which|so|where|hence|therefore|giving|as\s+(?:shown|required|desired|we))\b.*",
     re.DOTALL,
 )
-_BREAK = re.compile(
-    r"[.!?。！？](?=\s|$)|\n\s*\n|\x00|\b(?:wait|actually|correction|sorry|mistake|no,|let me|recheck|"
-    r"thus|therefore|hence|finally)\b",
-    re.IGNORECASE,
-)
-_CONNECTOR = re.compile(r"\b(?:and|or|oder|ou)\b|[,;/&|]|或|和|、|以及", re.IGNORECASE)
-_ALTERNATIVE = re.compile(
-    r"[\s$*)\]}\\]{0,6}[,;(]{0,2}\s{0,3}(?:(?:and/)?or\b|and\s+(?=[$\\(]{0,4}-?\d)|/\s*(?=[$\\(]{0,3}\d)|或(?:者)?|alternatively,?|maybe|possibly)"
-    r"\s{0,3}([^\n]{1,120})",
-    re.IGNORECASE,
-)
-_EARLIER = re.compile(
-    r"(?:^|(?<=\$)|(?<=\()|(?<=[a-z:,]\s)(?<!cdot\s)(?<!times\s))(-?\d[\d.,/]*)"
-    r"(?:[$)\]\\*]{0,4},?\s+(?:and/)?or\s{0,3}|[$\s]{0,2}或\s{0,3})[$*(\[\\]{0,4}$",
+_OPTION_LABEL = re.compile(r"\s*\(?([A-J])[).:]\s")
+_ONE_LETTER = re.compile(r"[($*\\]*[A-J][)$*\\]*")
+_DOUBT = re.compile(
+    r"\bnot\b|n't\b|\bno\b|\bwrong\b|\bit is [A-J]\b|\b(?:or|and) [(]?[A-Ja-j]\b[)]?|\([a-jA-J]\)",
     re.IGNORECASE,
 )
 _STATED_TWICE = re.compile(
     r",?\s*\b(?:or|and)\s+(?:the\s+)?(?:\w+\s+)?$|或$|(?<=\S)\s*\n\s*(?:\W{0,3}(?:the|final)\s+)*\W{0,3}$",
     re.IGNORECASE,
 )
-_ONE_WORD = re.compile(r"\s*\S{1,60}\s*")
-_DENIED_BEFORE = re.compile(
-    r"(?:\bnot|n't|\bnever|≠|\\neq?|\\neg)\s{0,3}[$*(\[\\]{0,4}$|\bnot\s+(?:true|correct|the\s+case)\b[^.!?\n]{0,80}$",
+_STATED_BEFORE = re.compile(
+    r"\s*(?P<alt>\S{1,60}?)[\s.,;/]*(?:\b(?:or|and|otherwise|else|alternatively)\b)?[\s,]*(?:if\b[^.\n]{0,40}?,?\s)?"
+    r"(?:the\s+(?:final\s+|correct\s+)?)?\W*",
     re.IGNORECASE,
 )
-_DENIED_AFTER = re.compile(
-    r"[\s$*)\]\\]{0,6}(?:,\s*which\s+|\s*that\s+)?(?:is|was|would\s+be|seems)\s+(?:(?:clearly|definitely|probably)\s+)?(?:wrong|incorrect|false|not\b(?!\s+only))",
-    re.IGNORECASE,
-)
-_GLUED_BEFORE = re.compile(
-    r"(?:[0-9]|(?:^|[=(,:$\[{\s])-\s?|\\(?:[dtc]?frac|sqrt|binom)\s?(?:\{[^{}]{0,60}\}|\[\d\])?\s?\{\s?)$"
-)
-_GLUED_AFTER = re.compile(r"[0-9!_]|\^(?!\s*\{?\\circ)|\.\d|\{?,\}?\d{3}")
-_LISTED_AFTER = re.compile(
-    r"[\s$)\]\\]{0,5},\s{0,3}[$(\\]{0,3}(-?\d[\d./]*)[$)\\]{0,3}\s*(?:\.?\s*$|\.\s|\n)"
-)
+"""One short answer, and nothing but a connector, before the next statement."""
 _LETTER_LINE = re.compile(r"\W{0,6}\(?([A-Za-z])\)?\W{0,6}")
 _LETTER_NAMED = re.compile(
-    r"(?:\b(?:[Oo]ption|[Cc]hoice)\s)?(?<![\w'])[($*\\]{0,3}([A-J])[)$*\\]{0,3}\s+(?:is|are)\s+(?:the\s+)?"
-    r"(?:only\s+)?(?:correct|right|best|true)\b"
+    r"(?:^|[.;,:]\s|\b(?:so|thus|hence|therefore|option|choice|answer|that|and|or)\s)\W{0,4}(?<![\w'])([A-J])\W{0,4}\s*"
+    r"(?:is|are)\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|true)\b",
+    re.IGNORECASE,
 )
+_LETTER_DENIED = re.compile(r"\bnot\b|n't\b|\bfalse\b|\bneither\b|\bno\b|\?", re.IGNORECASE)
 _OPTION_START = re.compile(r"\W{0,4}([A-J])\W{0,3}[.):：]\s+\S[^\n]*|\(([A-J])\)\s+\S[^\n]*")
 
 
@@ -124,58 +91,12 @@ class Found:
 
 def extract(completion: str, order: Sequence[Rule], echoes: Sequence[str] = ()) -> Found | None:
     """The final answer by the first rule that finds one; ``echoes`` are texts of the prompt."""
-    visible = hide_reasoning(completion)
-    for echo in echoes:
-        visible = _hide_echo(visible, echo)
+    text = visible(completion, tuple(echoes))
     for rule in order:
-        found = _RULES[rule](visible, 0, len(visible))
+        found = _RULES[rule](text, 0, len(text))
         if found is not None:
             return found
     return None
-
-
-def hide_reasoning(completion: str) -> str:
-    """The completion with every reasoning block blanked out, the same length as before.
-
-    A block that never ends hides all after it. A closing tag without an opening one hides all before it:
-    the prompt opened the block.
-    """
-    lowered = completion.lower()
-    if not any(word in lowered for word in _REASON_WORDS):
-        return completion
-    if (final := _last(_FINAL_CHANNEL, completion)) is not None:
-        return HIDDEN * final.end() + completion[final.end() :]
-    if "<!--" in completion or "[//]" in completion:
-        completion = _COMMENT.sub(lambda m: HIDDEN * len(m[0]), completion)
-    hidden: list[tuple[int, int]] = []
-    opened: int | None = None
-    for tag in _REASONING.finditer(completion):
-        closes = any(tag[name] for name in ("close", "close2", "close3", "close4", "close5"))
-        if not closes:
-            opened = tag.start() if opened is None else opened
-        elif opened is None:
-            hidden = [(0, tag.end())]
-        else:
-            hidden.append((opened, tag.end()))
-            opened = None
-    if opened is not None:
-        hidden.append((opened, len(completion)))
-    out, at = [], 0
-    for start, end in hidden:
-        out += [completion[at:start], HIDDEN * (end - start)]
-        at = end
-    return "".join([*out, completion[at:]])
-
-
-def _hide_echo(visible: str, echo: str) -> str:
-    echo = echo.strip()
-    if len(echo) < _LEAST_ECHO or echo not in visible:
-        return visible
-    return visible.replace(echo, HIDDEN * len(echo))
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return max(pattern.finditer(text), key=lambda found: found.start(), default=None)
 
 
 # ── the rules: (visible text, from, to) -> what stands there ─────────────────────────────────────
@@ -189,25 +110,24 @@ def _boxed(text: str, start: int, end: int) -> Found | None:
     others: list[str] = []
     first = last
     for box in boxes:
-        if len(others) >= _MAX_JOINED or not _joined(text[box[2] : first[0]]):
+        if len(others) >= _MAX_JOINED or not joined(text[box[2] : first[0]]):
             break
         others.insert(0, text[box[1] : box[2] - 1])
         first = box
-    others += _around(text, first[0], last[2], end)
-    head = text[max(0, last[0] - 160) : last[0]]
-    denied = bool(_DENIED_BEFORE.search(head) or _DENIED_AFTER.match(text, last[2], end))
-    before, after = _GLUED_BEFORE.search(head), _GLUED_AFTER.match(text, last[2], end)
-    if before is not None or after is not None:
-        # What is glued to a box is part of what it says: −[42], [42]².
-        since = last[0] - (len(before[0].lstrip("=(,:$[{ \n\t")) if before else 0)
-        until = after.end() if after else last[2]
-        return Found(text[since:until], "boxed", since, until, tuple(others), denied)
-    return Found(text[last[1] : last[2] - 1], "boxed", last[1], last[2] - 1, tuple(others), denied)
+    others += alternatives(text, first[0], last[2], end)
+    later = _statement(text, last[2], end)
+    if later is not None and any(c.isdecimal() for c in later.text):
+        others.append(later.text)  # stated again, and otherwise
+    no = denied(text, last[0], last[2])
+    if (formula := whole_formula(text, last[0], last[2])) is not None:
+        since, until = formula
+        return Found(text[since:until], "boxed", since, until, tuple(others), no)
+    return Found(text[last[1] : last[2] - 1], "boxed", last[1], last[2] - 1, tuple(others), no)
 
 
 def _boxes(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """(start, start of content, end) of complete boxes, from the last back, outermost of nested ones."""
-    if "boxed" not in text:
+    if "box" not in text:
         return
     openings = [m.span() for m in _BOX.finditer(text, start, end)][-_MAX_TRIES:]
     spans: list[tuple[int, int, int]] = []
@@ -226,28 +146,6 @@ def _boxes(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         yield chosen
 
 
-def _joined(gap: str) -> bool:
-    """Whether two statements belong together, by the text between them."""
-    if len(gap) > 70 or _BREAK.search(gap):
-        return False
-    return len(gap) <= 12 or _CONNECTOR.search(gap) is not None
-
-
-def _around(text: str, start: int, end: int, limit: int) -> list[str]:
-    """Alternatives offered right before or after a box: ``41 or \\boxed{42}``, ``\\boxed{42} (or 43)``."""
-    found: list[str] = []
-    if (tail := _ALTERNATIVE.match(text, end, min(limit, end + 160))) is not None:
-        offered = _SENTENCE_END.split(tail[1], maxsplit=1)[0].strip(" $*()\\[]")
-        if _BOX.search(offered) is None and any(c.isdigit() or c in "\\=" for c in offered):
-            found.append(offered)
-    if (listed := _LISTED_AFTER.match(text, end, min(limit, end + 80))) is not None:
-        found.append(listed[1])
-    if (head := _EARLIER.search(text[max(0, start - 80) : start])) is not None:
-        # Only a bare number is an alternative: "18·17, or" goes on to evaluate.
-        found.append(head[1].rstrip(".,/"))
-    return found
-
-
 def _answer_tag(text: str, start: int, end: int) -> Found | None:
     spans: list[tuple[int, int, int, int]] = []
     opened: tuple[int, int] | None = None
@@ -263,17 +161,21 @@ def _answer_tag(text: str, start: int, end: int) -> Found | None:
         return None
     last = spans[-1]
     others: list[str] = []
+    if opened is not None:  # a second answer that was cut off
+        others.append(text[opened[1] : opened[1] + 200].strip().split("\n")[0])
+    others += alternatives(text, last[0], last[3], end)
+    no = denied(text, last[0], last[3])
     first = last
     for span in reversed(spans[:-1]):
-        if len(others) >= _MAX_JOINED or not _joined(text[span[3] : first[0]]):
+        if len(others) >= _MAX_JOINED or not joined(text[span[3] : first[0]]):
             break
         others.insert(0, text[span[1] : span[2]].strip())
         first = span
     for rule in (_boxed, _hash, _statement):
         if (inner := rule(text, last[1], last[2])) is not None:
             more = tuple(others) + inner.others
-            return Found(inner.text, "answer_tag", inner.start, inner.end, more, inner.denied)
-    return _trimmed(text, "answer_tag", last[1], last[2], others)
+            return replace(inner, rule="answer_tag", others=more, denied=no or inner.denied)
+    return replace(_trimmed(text, "answer_tag", last[1], last[2], others), denied=no)
 
 
 def _hash(text: str, start: int, end: int) -> Found | None:
@@ -286,11 +188,13 @@ def _hash(text: str, start: int, end: int) -> Found | None:
     others: list[str] = []
     first = last
     for line in reversed(lines[:-1]):
-        if len(others) >= _MAX_JOINED or text[line.end() : first.start()].strip():
+        if len(others) >= _MAX_JOINED or not joined(text[line.end() : first.start()]):
             break
         others.insert(0, line[1].strip())
         first = line
-    return _trimmed(text, "hash", last.start(1), last.end(1), others)
+    others += alternatives(text, last.start(), last.end(1), end)
+    no = denied(text, last.start(), last.end(1))
+    return replace(_trimmed(text, "hash", last.start(1), last.end(1), others), denied=no)
 
 
 def _statement(text: str, start: int, end: int) -> Found | None:
@@ -305,18 +209,31 @@ def _statement(text: str, start: int, end: int) -> Found | None:
         if stop is not None and text[until] == "\n" and text[here : here + 2] in ("\\[", "$$"):
             closing = text.find("\\]" if text[here + 1] == "[" else "$$", here + 2, here + 400)
             until = closing + 2 if closing > 0 else until
+        if _ONE_LETTER.fullmatch(text, here, until):  # "A. Not that one, it is B"
+            line = text.find("\n", until, min(end, until + 200))
+            if _DOUBT.search(text, until, line if line > 0 else min(end, until + 200)):
+                return Found(text[here:until], "statement", here, until, denied=True)
         content = _CLAUSE.sub("", text[here:until])
-        if not content.strip(" $*_\\()[]{}.:"):
-            continue
+        if not content.strip(" $*_\\()[]{}.:") or (stop is not None and stop[0] == "?"):
+            continue  # nothing, or a question
         others: list[str] = []
         if position:  # "the answer is 41 or the answer is 42"
             between = text[marks[position - 1][1] : mark[0]]
-            if len(between) < 80 and not _BREAK.search(between):
+            if len(between) < 120:
                 if _STATED_TWICE.search(between):
                     others.append(_STATED_TWICE.sub("", between).strip())
-                elif _ONE_WORD.fullmatch(between) and any(c.isdigit() for c in between):
-                    others.append(between.strip(" .,;"))  # "Answer: 41 Answer: 42"
-        return _trimmed(text, "statement", here, here + len(content), others)
+                elif (twice := _STATED_BEFORE.fullmatch(between)) and any(
+                    c.isdecimal() or c.isupper() for c in twice["alt"]
+                ):
+                    others.append(twice["alt"].strip(" .,;"))  # "Answer: 41. Answer: 42"
+        until = here + len(content)
+        if _OPTION_LABEL.match(text, here, until) and (
+            another := _OPTION_LABEL.match(text, until, min(end, until + 80))
+        ):
+            others.append(another[1])  # the options one by one
+        others += alternatives(text, mark[0], until, end)
+        no = denied(text, here, until)
+        return replace(_trimmed(text, "statement", here, until, others), denied=no)
     return None
 
 
@@ -346,7 +263,7 @@ def _letter(text: str, start: int, end: int) -> Found | None:
         return Found(single[1], "letter", at, at + 1)
     last = text.rindex(lines[-1], start, end)
     named = list(_LETTER_NAMED.finditer(text, last, min(end, last + len(lines[-1]))))
-    if named:
+    if named and not _LETTER_DENIED.search(lines[-1]) and named[-1][1].isupper():
         others = tuple(m[1] for m in named[:-1])
         return Found(named[-1][1], "letter", *named[-1].span(1), others)
     if len(lines) == 1 and _OPTION_START.fullmatch(lines[0].strip("\x00 ")):

@@ -164,7 +164,7 @@ class AnswerGrader:
             case_sensitive=options.case_sensitive,
             prompt=prompts[-1] if prompts else "",
         )
-        answer = _answer(found, rules)
+        answer = _asked_for(_answer(found, rules), rules.prompt)
         judged = self._judge(answer, found, accepted, rules)
         if judged.equal and judged.accepted is not None:
             judged = _with_form(judged, answer, options, prompts)
@@ -234,10 +234,36 @@ def _answer(found: Found, rules: Rules) -> Reading:
     main = read(found.text)
     if not found.others or main.problem == "empty":
         return main
-    others = [o for o in found.others if not compare(main, read(o), rules).equal]
+    others = [o for o in found.others if _is_another(main, read(o), rules)]
     if not others:
         return main
-    return read(", ".join([*found.others, found.text]))
+    return read(", ".join([*others, found.text]))
+
+
+def _asked_for(answer: Reading, prompt: str) -> Reading:
+    """The 42 of ``m+n = 42`` where the prompt asks for m+n: without it, m+n = 42 is an equation."""
+    if not (prompt and isinstance(answer.thing, Rel) and answer.thing.ops == ("=",)):
+        return answer
+    left, _, right = answer.text.partition("=")
+    key = key_of(left.strip(" $"))
+    if len(key) < 2 or key not in key_of(prompt):
+        return answer
+    value = read(right.strip(" $"))
+    return value if value.thing is not None else answer
+
+
+def _is_another(main: Reading, other: Reading, rules: Rules) -> bool:
+    """Whether what was found beside an answer is an answer too, and not the same."""
+    if other.thing is None or isinstance(other.thing, Words):
+        prose = isinstance(main.thing, Words)
+        if not prose and not any(c.isdecimal() for c in other.text):
+            return False  # "42 or so": words beside a value
+        return not prose or other.words != main.words
+    if compare(main, other, rules).equal:
+        return False
+    if isinstance(other.thing, Rel) and set(other.thing.ops) == {"="}:
+        return not compare(main, Reading("", "", other.thing.sides[-1]), rules).equal  # "6·7 = 42"
+    return True
 
 
 def _names_option(text: str, letters: frozenset[str]) -> bool:
@@ -251,7 +277,10 @@ def _with_form(judged: _Judged, answer: Reading, options: Options, prompts: list
         thing = as_written(answer.text)
         why = "not readable"
         if thing is not None:
-            why = forms.problem(thing, options.form, options.decimal_places) or ""
+            asked = as_written(judged.accepted.reading.text) if judged.accepted else None
+            why = forms.problem(thing, options.form, options.decimal_places, asked) or ""
+            if options.decimal_places is not None and "e" in answer.text.lower():
+                why = "not a decimal in plain digits"
         if why:
             return _Judged(False, "different", judged.layer, f"right in value, but {why}")
     assert judged.accepted is not None

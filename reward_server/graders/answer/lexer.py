@@ -220,6 +220,7 @@ def _letters(run: str, out: list[Token], *, spaced: bool, worded: bool) -> None:
         or run.lower() in _WORDS
         or run.lower() in NUMBER_WORDS
         or units.abbreviation(run)
+        or (len(run) > 2 and units.known(run))
         or run.lower() in units.NO_UNIT
     ):
         if run in FUNCTIONS:

@@ -131,7 +131,7 @@ _CHANGES_VALUE = frozenset(
     positive minus plus squared cubed inverse reciprocal root power exponent log modulo mod prime
     bar dot dozenth digit repeating recurring remainder base binary hex hexadecimal octal lakh crore
     myriad kilo mega giga milli micro googol pi tau decimal point percentile permille ppm tripled
-    doubled halved negated square cube
+    doubled halved negated
     """.split()
 )
 """Nouns that make another number of the one before them."""
