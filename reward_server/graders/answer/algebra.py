@@ -3,8 +3,9 @@
 An atom is a variable, π, e, i, the root of a prime, or anything that is not taken apart further
 (``sin(…)``, ``2^x``). Polynomials have exact rational coefficients, and powers of roots and of i are
 reduced by their relations (√3² = 3, i² = −1). Roots of different primes are independent over the
-rationals (Besicovitch 1940), so over variables, π, e, i and square roots two scalars are equal exactly
-when their cross-multiplied forms are: no numerics, no tolerance. Where opaque atoms occur, equal forms are
+rationals (Besicovitch 1940), so over variables, i, square roots and one of π and e two scalars are equal
+exactly when their cross-multiplied forms are: no numerics, no tolerance. (π and e together are taken to be
+unrelated; that is not known.) Where opaque atoms occur, equal forms are
 equal values, and different forms say nothing (``complete`` is False).
 """
 

@@ -90,7 +90,9 @@ _HAS_LETTER = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 _MATH_COMMANDS = FUNCTIONS | GREEK | frozenset("pi infty frac dfrac tfrac cfrac binom".split())
 _OPERATORS = frozenset("cdot times div pm mp mod bmod".split())
 _WRAPPERS = frozenset(
-    "text textbf textit textrm mathbf mathrm mbox boldsymbol bm underline emph large Large bf boxed fbox".split()
+    """
+    text textbf textit textrm mathbf mathrm mbox boldsymbol bm underline emph large Large bf boxed fbox
+    """.split()
 )
 _LEADING = re.compile(
     r"(?:\s|\$|\\[(\[,;:! ]|\\(?:displaystyle|left|q?quad)(?![A-Za-z])|\*\*|\()+$"
