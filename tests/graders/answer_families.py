@@ -105,6 +105,11 @@ FAMILIES: dict[str, list[tuple[str, str, bool]]] = {
         ("48500", "48,5", False),
         ("48500", "48,501", False),
         ("48", "48,500", False),
+        ("0, 100", "0,100", True),
+        ("0,100", "100", False),
+        ("100", "0{,}100", False),
+        ("100", "0 100", False),
+        ("3, 100", "3,100", False),
     ],
     "scientific": [
         ("2700", r"2.7\times10^{3}", True),

@@ -42,14 +42,14 @@ _TOKEN = re.compile(
     r"""
     (?P<s> (?: [\s~] | \\[,;:!>\ /] | \\q?quad(?![A-Za-z]) | \\(?:thin|med|thick|neg)space(?![A-Za-z]) )+ )
   | (?P<r> \d*\.\d*\\(?:overline|bar|dot)\{\d+\} )
-  | (?P<n> \d{1,3}(?:(?:\{,\}|,\\!|\\!,|\\,|\\\ |\\;)\s*\d{3})+(?!\d)(?:\.\d+)? | \d+(?:\.\d+)? | \.\d+ )
+  | (?P<n> [1-9]\d{0,2}(?:(?:\{,\}|,\\!|\\!,|\\,|\\\ |\\;)\s*\d{3})+(?!\d)(?:\.\d+)? | \d+(?:\.\d+)? | \.\d+ )
   | \\(?P<c> [A-Za-z]+ | . )
   | (?P<w> [^\W\d_]+ )
   | (?P<o> [<>!=]= | . )
     """,
     re.VERBOSE | re.DOTALL,
 )
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,]*\d)|\d{1,3}(?: \d{3})+(?!\d)(?!\s*/)")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d,]*\d)|[1-9]\d{0,2}(?: \d{3})+(?!\d)(?!\s*/)")
 _DECIMALS = re.compile(r"\.\d+")
 _ALONE_SCIENTIFIC = re.compile(r"[+\-]?\d+(?:\.\d+)?[eE][+\-]?\d+")
 _SEPARATORS = re.compile(r"\{,\}|\\[,!; ]|[,\s]")
