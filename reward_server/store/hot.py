@@ -149,8 +149,13 @@ class HotStore(asyncio.Protocol):
         self._closing = True
         if self._restarting is not None:
             self._restarting.cancel()
-        if self._waiting:
-            await asyncio.wait(list(self._waiting.values()), timeout=30)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30):
+                while (
+                    self._waiting
+                ):  # an answer can bring another message: what was refused is sent again
+                    await asyncio.wait(list(self._waiting.values()))
+                    await asyncio.sleep(0)
         if self._transport is not None:
             self._transport.close()
         if self._process is not None:
@@ -166,8 +171,8 @@ class HotStore(asyncio.Protocol):
             future.set_exception(StoreUnavailable("the store process is starting again"))
             return future
         self._numbers += 1
-        self._waiting[self._numbers] = future
         self._outbox.append(frame([self._numbers, what, body]))
+        self._waiting[self._numbers] = future
         if len(self._outbox) == 1:
             # One write a turn of the loop: requests that arrive together share it, and the commit.
             self._loop.call_soon(self._flush)

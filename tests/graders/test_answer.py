@@ -20,6 +20,7 @@ from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
 from reward_server.registry.builtins import BUILT_INS
 from tests.graders.answer_completions import COMPLETIONS
 from tests.graders.answer_families import FAMILIES
+from tests.graders.answer_verdicts import VERDICTS
 
 
 def grader(**config: Any) -> PureGrader:
@@ -298,6 +299,12 @@ def test_the_echoed_prompt_is_no_answer() -> None:
 def test_multiple_choice(completion: str, reference: str, expected: float) -> None:
     config = next(dict(b.config) for b in BUILT_INS if b.name == "multiple_choice")
     assert grade(completion, reference, **config).reward == expected
+
+
+@pytest.mark.parametrize(("name", "reference", "completion", "reward"), VERDICTS)
+def test_the_built_in_gives(name: str, reference: str, completion: str, reward: int) -> None:
+    config = next(dict(b.config) for b in BUILT_INS if b.name == name)
+    assert grade(completion, reference, **config).reward == reward
 
 
 @pytest.mark.parametrize("name", ["math", "gsm8k", "multiple_choice"])

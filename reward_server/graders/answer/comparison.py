@@ -192,6 +192,11 @@ def _matched(matches: Sequence[Sequence[bool | None]], *, allowed: tuple[bool | 
     return all(place(row, set()) for row in range(len(matches)))
 
 
+def _names_a_function(one: str, other: str) -> bool:
+    """Whether one is ``f(x)`` and the other ``y``: two names of the same graph."""
+    return "y" in (one, other) and any(re.fullmatch(r"@[fgh]\(x\)", name) for name in (one, other))
+
+
 TRUE = Decision(True, "structure")
 FALSE = Decision(False, "structure")
 
@@ -207,7 +212,9 @@ class _Comparison:
     def things(self, r: Thing, a: Thing) -> Decision:
         if type(r) is Num and type(a) is Num:
             return decide(r, a, self._seed, self._rules.tolerance, self._allowance)
-        if r == a:
+        if r == a and not isinstance(
+            r, Seq
+        ):  # "and" and "or" make different lists of the same items
             return TRUE  # written alike
         if self._allowance.left_s() <= 0:
             return Decision(None, "budget")
@@ -274,7 +281,7 @@ class _Comparison:
         return FALSE
 
     def _named(self, r: Seq, a: Seq) -> Decision | None:
-        """``x = 1, y = 2`` against a list or tuple without names: then the order is that of the names."""
+        """``x = 1, y = 2`` against a list or tuple without names: then the order is that of the alphabet."""
         mine, theirs = names_in(r), names_in(a)
         if (mine is None) == (theirs is None):
             return None
@@ -283,7 +290,7 @@ class _Comparison:
             return FALSE
         if any(isinstance(i, Rel) for i in plain.items):
             return None
-        values = [v for _, v in (mine or theirs or [])]
+        values = [v for _, v in sorted(mine or theirs or [], key=lambda pair: pair[0])]
         return self._each(values, plain.items) if named is r else self._each(plain.items, values)
 
     def _several(self, r: Thing, a: Thing) -> Decision:
@@ -332,6 +339,8 @@ class _Comparison:
     def _relations(self, r: Thing, a: Thing) -> Decision:
         left, right = assignment(r), assignment(a)
         if left is not None and right is not None:
+            if _names_a_function(left[0], right[0]):
+                return self.things(left[1], right[1])
             if left[0] == right[0]:
                 decision = self.things(left[1], right[1])
                 if decision.equal or not is_open(left[1]):
@@ -497,4 +506,11 @@ class _Comparison:
         return TRUE if self._nonzero((*left, *right)) else self._each(left, right)
 
     def _nonzero(self, parts: Sequence[Node]) -> bool:
-        return not any(isinstance(p, Num) and p.value == 0 for p in parts)
+        """Whether no part is zero, which would make a·0 = b·0 of any two ratios."""
+        zero = Num(Fraction(0))
+        return all(
+            p.value != 0
+            if isinstance(p, Num)
+            else decide(p, zero, self._seed, None, self._allowance).equal is False
+            for p in parts
+        )

@@ -142,6 +142,11 @@ class Expressions(Cursor):
                 if kind == "o" and self._peek(1).text == "*":  # x**2
                     self._at += 2
                     value = Pow(scalar(value), self._exponent())
+                    if self._peek().text == "^" or (self._peek().text, self._peek(1).text) == (
+                        "*",
+                        "*",
+                    ):
+                        raise Unreadable("a power of a power without brackets")
                     continue
                 self._at += 1
                 value = _times(scalar(value), scalar(self._signed_power()))

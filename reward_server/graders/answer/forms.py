@@ -16,6 +16,7 @@ from reward_server.graders.answer.syntax import (
     Mul,
     Node,
     Num,
+    PlusMinus,
     Pow,
     Quantity,
     Rel,
@@ -260,5 +261,7 @@ def _walk(node: Node) -> Iterator[Node]:
         children = (node.radicand,)
     elif isinstance(node, Func):
         children = node.args
+    elif isinstance(node, PlusMinus):
+        children = (node.left, node.right)
     for child in children:
         yield from _walk(child)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from reward_server.graders.answer.extraction import Found, Rule, extract
 from reward_server.graders.answer.lexer import matching_brace
 from reward_server.graders.answer.reading import MAX_CHARS, Reading, as_written, key_of, read
 from reward_server.graders.answer.scalars import Allowance, Tolerance
-from reward_server.graders.answer.syntax import SCALARS, Quantity, Rel, Words
+from reward_server.graders.answer.syntax import SCALARS, Quantity, Rel, Seq, Words
 from reward_server.graders.base import Budget, Field, Kind, Spec, View
 from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
 
@@ -35,6 +35,7 @@ _MAX_ACCEPTED = 100
 _MAX_SHOWN = 500
 _DEFAULT_ORDER: tuple[Rule, ...] = ("answer_tag", "boxed", "hash", "statement", "whole")
 _SOLUTION_END = re.compile(r"####\s*(.+?)\s*$", re.DOTALL)
+_A_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _OPTION = re.compile(r"(?:\\text\{)?\(?(?:\\text\{)?\(?([A-Z])\)?\}?\)?\}?")
 
 
@@ -164,10 +165,17 @@ class AnswerGrader:
             case_sensitive=options.case_sensitive,
             prompt=prompts[-1] if prompts else "",
         )
-        answer = _asked_for(_answer(found, rules), rules.prompt)
-        judged = self._judge(answer, found, accepted, rules)
-        if judged.equal and judged.accepted is not None:
-            judged = _with_form(judged, answer, options, prompts)
+        answer: Reading | None = None
+        try:
+            allowance = Allowance()
+            answer = _asked_for(_answer(found, rules, allowance), rules.prompt)
+            judged = self._judge(answer, found, accepted, rules, allowance)
+            if judged.equal and judged.accepted is not None:
+                judged = _with_form(judged, answer, options, prompts)
+        except Exception as error:
+            # An answer must not gain by breaking the comparison: unscored is better than wrong.
+            reason = f"the comparison failed: {type(error).__name__}"
+            judged = _Judged(False, "undecided", None, reason)
         return _scored(judged, found, answer, accepted)
 
     def _accepted(self, text: str) -> _Accepted:
@@ -189,17 +197,16 @@ class AnswerGrader:
         return _Accepted(reading, frozenset(letter[1]) if letter else None)
 
     def _judge(
-        self, answer: Reading, found: Found, accepted: list[_Accepted], rules: Rules
+        self,
+        answer: Reading,
+        found: Found,
+        accepted: list[_Accepted],
+        rules: Rules,
+        allowance: Allowance,
     ) -> _Judged:
         verdicts: list[Verdict] = []
-        allowance = Allowance()
         for one in accepted:
-            try:
-                verdict = compare(one.reading, answer, rules, allowance)
-            except Exception as error:
-                # An answer must not gain by breaking the comparison: unscored is better than wrong.
-                reason = f"the comparison failed: {type(error).__name__}"
-                return _Judged(False, "undecided", None, reason)
+            verdict = compare(one.reading, answer, rules, allowance)
             if verdict.equal:
                 return _Judged(True, "equal", verdict.layer, accepted=one)
             if one.letters and not found.others and _names_option(found.text, one.letters):
@@ -216,10 +223,10 @@ class AnswerGrader:
         return _Judged(False, "different", last.layer, answer.problem or None)
 
     def _choose(self, found: Found, accepted: list[_Accepted]) -> _Judged:
-        named = [choice.letters(t) for t in (*found.others, found.text)]
-        if any(n is None for n in named):
+        named = choice.letters(found.text)
+        if named is None:
             return _Judged(False, "different", "choice", "no option letter")
-        chosen = frozenset[str]().union(*(n for n in named if n))
+        chosen = named.union(*(choice.letters(other) or () for other in found.others))
         for one in accepted:
             if one.letters == chosen:
                 return _Judged(True, "equal", "choice", accepted=one)
@@ -229,15 +236,29 @@ class AnswerGrader:
         return _Judged(False, "different", "choice")
 
 
-def _answer(found: Found, rules: Rules) -> Reading:
+def _answer(found: Found, rules: Rules, allowance: Allowance) -> Reading:
     """The reading of what was found; further answers of the statement join it unless they equal it."""
-    main = read(found.text)
+    text = found.text
+    if text.startswith("**") and text.count("**") == 2:  # "**42** ways"
+        text = text.replace("**", "")
+    main = _one_of_equals(read(text), rules, allowance)
     if not found.others or main.problem == "empty":
         return main
-    others = [o for o in found.others if _is_another(main, read(o), rules)]
+    others = [o for o in found.others if _is_another(main, read(o), rules, allowance)]
     if not others:
         return main
     return read(", ".join([*others, found.text]))
+
+
+def _one_of_equals(answer: Reading, rules: Rules, allowance: Allowance) -> Reading:
+    """The first of ``42 or 42.0``: the same value twice is one answer."""
+    thing = answer.thing
+    if not (isinstance(thing, Seq) and thing.joint == "or" and not thing.opening):
+        return answer
+    first, *rest = (Reading("", "", item) for item in thing.items)
+    if rest and all(compare(first, other, rules, allowance).equal for other in rest):
+        return replace(answer, thing=first.thing)
+    return answer
 
 
 def _asked_for(answer: Reading, prompt: str) -> Reading:
@@ -252,23 +273,26 @@ def _asked_for(answer: Reading, prompt: str) -> Reading:
     return value if value.thing is not None else answer
 
 
-def _is_another(main: Reading, other: Reading, rules: Rules) -> bool:
+def _is_another(main: Reading, other: Reading, rules: Rules, allowance: Allowance) -> bool:
     """Whether what was found beside an answer is an answer too, and not the same."""
     if other.thing is None or isinstance(other.thing, Words):
         prose = isinstance(main.thing, Words)
         if not prose and not any(c.isdecimal() for c in other.text):
             return False  # "42 or so": words beside a value
+        if not prose and other.thing is None and len(_A_WORD.findall(other.text)) > 2:
+            return False  # a sentence
         return not prose or other.words != main.words
-    if compare(main, other, rules).equal:
+    if compare(main, other, rules, allowance).equal:
         return False
     if isinstance(other.thing, Rel) and set(other.thing.ops) == {"="}:
-        return not compare(main, Reading("", "", other.thing.sides[-1]), rules).equal  # "6·7 = 42"
+        last = Reading("", "", other.thing.sides[-1])
+        return not compare(main, last, rules, allowance).equal  # "6·7 = 42"
     return True
 
 
 def _names_option(text: str, letters: frozenset[str]) -> bool:
     """Whether the text is this option with its words: ``E: polygenic``. In mathematics, n is not N."""
-    return choice.letters(text) == letters and any(c in text for c in letters)
+    return choice.letters(text, in_mathematics=True) == letters and any(c in text for c in letters)
 
 
 def _with_form(judged: _Judged, answer: Reading, options: Options, prompts: list[str]) -> _Judged:

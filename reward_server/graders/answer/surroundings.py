@@ -16,7 +16,7 @@ _WINDOW = 160
 _DRESS = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|emph)(?![A-Za-z])\s?"
     r"|\\(?:q?quad|displaystyle)(?![A-Za-z])"
-    r"|\\[,;:! ()\[\]]|[$*_`{}\x00]"
+    r"|\\[,;:! ()\[\]]|[$_`{}\x00]|\*\*|(?<!\w)\*|\*(?!\w)"
 )
 """What only dresses words up: the windows are read without it."""
 _SENTENCE = re.compile(r"[.!?。](?=[\s\"')]|$)|\n\s*\n|<\|")
@@ -28,10 +28,12 @@ _SMALL = (
 _DENIED_BEFORE = re.compile(
     rf"(?:\bnot|n't|\bnever|\bcannot|\bneither|\bnor|≠|\\neq?|\\neg|\\not)\s*(?:{_SMALL}\s+){{0,6}}$"
     rf"|\b(?:never|not)\s+(?:\w+\s+){{0,1}}$"
-    r"|\b(?:wrong|incorrect|false|mistaken)\s+(?:\w+\s+){0,2}(?:is|are|:|=)?\s*$"
+    r"|\b(?:wrong|incorrect|false|mistaken)\s+(?:answer|value|result|solution|option|choice|guess)\s*"
+    r"(?:is|was|:|=|\()?\s*$"
+    r"|\b(?:wrong|incorrect|mistaken)\s*[:=]?\s*$|(?:不是|并非)\s*$"
     r"|\bnot\s+(?:the\s+)?(?:right\s+|correct\s+)?answer\s*(?:is|:)?\s*$"
     r"|\b(?:rul(?:e|es|ed|ing)\s+out|reject\w*|exclud\w+|discard\w*|eliminat\w+|anything\s+but|instead\s+of"
-    r"|rather\s+than|other\s+than|except)\s+(?:\w+\s+)?$"
+    r"|rather\s+than|other\s+than|different\s+from|except)\s+(?:(?:the|that|option|answer|value|for)\s+){0,2}$"
     r"|\b(?:not\s+(?:true|correct|the\s+case)|false|untrue|wrong)\s+that\b[^.!?\n]*$",
     re.IGNORECASE,
 )
@@ -41,11 +43,13 @@ _WRONG = (
 )
 _DENIED_AFTER = re.compile(
     r"[\s)\]\"']*(?:"
-    r"(?:[,(:–—-]+\s*)?(?:which|that|this|it|but\s+(?:this|that|it))?\s*(?:(?:is|was|are|seems|looks)\b|(?:must|has\s+to|"
+    r"(?:[,(:–—-]+\s*)?(?:which|that|this|it|but\s+(?:this|that|it))?\s*(?:(?:is|was|seems|looks)\b|(?:must|has\s+to|"
     rf"would|should)\s+be\b)\s+(?:\w+\s+){{0,2}}?{_WRONG}(?!\s+(?:only|just|surpris))"
     r"|(?:[,(:–—-]+\s*)?(?:which|that|this|it)?\s*(?:isn't|wasn't|ain't|cannot\s+be|can't\s+be|couldn't\s+be)\b"
     rf"|[,.]?\s*[(:–—-]+\s*{_WRONG}"
     r"|\?\s*(?:no\b|nope|wrong|not)"
+    r"|[.,;!]?\s*(?:no[.,!]|nope\b|(?:that|this|it)'?s\s+(?:wrong|incorrect|not\s+(?:it|right|correct))|scratch\s+that\b)"
+    r"|\s*(?:doesn't\s+work|does\s+not\s+work|fails\b|不对|是错)"
     r")",
     re.IGNORECASE,
 )
@@ -55,15 +59,16 @@ _OR = (
     r"|but\s+(?:\w+\s+){0,2}(?:be|is|also)\b)"
 )
 _ALTERNATIVE = re.compile(
-    rf"[\s)\]]*(?:(?:[.;,?!(–—-]|\b(?:so|where|as\s+we|since)\b)\s*){{0,3}}(?:{_OR}|[;|/]|&(?=\s*-?\d))[\s,:(]*(?P<alt>[^\n]{{1,100}})",
+    rf"[\s)\]]*(?:(?:[.;,?!(–—，、；（-]|\b(?:so|where|as\s+we|since)\b)\s*){{0,3}}(?:{_OR}|(?P<apart>[;|/])|&(?=\s*-?\d))[\s,:(]*(?P<alt>[^\n]{{1,100}})",
     re.IGNORECASE,
 )
 _LISTED = re.compile(
-    r"[\s)\]]*(?:,|[,(]?\s*\b(?:and|but|where|while|though|as)\b)\s*(?P<alt>-?\d[\d.,/]*)"
+    r"[\s)\]]*(?:[,，、]|[,(]?\s*\b(?:and(?:\s+(?:maybe|perhaps|also))?|but|where|while|though|as)\b|和|\bvs\.?|\()\s*"
+    r"(?P<alt>-?\d[\d.,/]*|[A-J](?![\w']))"
     r"(?=\s*(?:$|[.;,)\n]|or\b|and\b|(?:is\s+)?also\b|as\s+well|too\b|possible|could\b|may\b|might\b))",
     re.IGNORECASE,
 )
-_NUMBER_FIRST = re.compile(r"(-?\d[\d.,/]*)(?=\s+[A-Za-z]|[),.;])")
+_NUMBER_FIRST = re.compile(r"(-?\d[\d.,/]*+)(?=\s+[A-Za-z]|[);])")
 _EARLIER_MATH = re.compile(
     rf"(?P<word>\w+\s+)?\$(?P<alt>[^$]{{1,80}})\$,?\s*\(?{_OR},?\s*(?:\w+\s+)?"
     r"[$*(\[\\]{0,4}\s*$",
@@ -74,10 +79,13 @@ _EARLIER = re.compile(
 )
 _EARLIER_AND = re.compile(
     r"(?:^|\n|[:.]\s|\b(?:is|are|either|both|answers?)\s)\s*"
-    r"(?:(?P<alt>-?\d[\d./]*)\s+and|(?P<two>\d+\s*,\s*\d+)\s*,)\s*$"
+    r"(?:(?P<alt>-?\d[\d./]*|[A-J])\s+and|(?P<two>\d+\s*,\s*\d+)\s*,)\s*$"
+    r"|(?:^|\n)\s*(?P<one>-?\d[\d./]*|[A-J])\s*,\s*$"
 )
 _CAPITALS = frozenset("ABCDEFGHJ")
-_RELATED = frozenset("of past before after than from to by with in on about".split())
+_RELATED = frozenset(
+    "of past before after than from to by with in on about times plus minus over".split()
+)
 """Words whose number is no answer: "of 360°, or [10°]"."""
 _EQUAL_BEFORE = re.compile(
     r"(?:\n|(?<!\\)\$|\\[(\[])\s*(?P<alt>-?\d[\d.,]*)\s*=\s*(?:\$|\\[(\[])?\s*$"
@@ -97,23 +105,30 @@ _WRAPPERS = frozenset(
 _LEADING = re.compile(
     r"(?:\s|\$|\\[(\[,;:! ]|\\(?:displaystyle|left|q?quad)(?![A-Za-z])|\*\*|\()+$"
 )
+_WORD_BEFORE = re.compile(
+    r"\b(?:minus|negative(?:\s+of)?|plus|times|half(?:\s+of)?|twice|double)\s*$", re.IGNORECASE
+)
+_INDEX_BEFORE = re.compile(r"[\^_]\{\s*$")
+_FACTOR_BEFORE = re.compile(r"\d\.$|\\[dt]?frac\{[^{}]*\}\{[^{}]*\}$|\([-+]?\d[\d.]*\)$")
+"""What multiplies or begins the number in a box right behind it."""
 _COMMAND_AT_END = re.compile(r"\\([A-Za-z]+)$")
 _IN_A_COMMAND = re.compile(r"\\([A-Za-z]+)\s*(?:\[[^\]]{0,20}\]|\{[^{}]{0,60}\})?\s*\{\s*\$?$")
 _BULLET = re.compile(r"(?:^|\n)\s*[-+*>]\s+(?:\*\*|\$|\\[(\[])?\s*$")
-_DASH = re.compile(r"[A-Za-z]{2,}\S?\s+[-–]\s+(?:\$|\\[(\[])?\s*$")
+_DASH = re.compile(r"[A-Za-z]{2,}\S?\s*[-–]\s+(?:\$|\\[(\[])?\s*$")
 _TRAILING = re.compile(
-    r"(?P<near>[0-9_]|\^(?!\s*\{?\s*\\circ)|\.\d|\{?,\}?\d{3}|i(?![A-Za-z])|e\d)"
-    r"|(?:\s|\$|\\[)\],;! ])*(?P<operator>[+×÷±·−]|\*(?=\s*\d)|-(?=\s*(?:\d|\\|\$|[a-z]\b)))"
+    r"(?P<near>(?:\$|\\\))?(?:[0-9_²³½¼¾⅓⅔]|\^(?!\s*\{?\s*\\circ)|\.\d|\{?,\}?\d{3}|i(?![A-Za-z])|[eE]\d"
+    r"|[kKM](?![A-Za-z])|:\d)|\s+\d+/\d|\s+and\s+a\s+(?:half|third|quarter)\b)"
+    r"|(?:[ \t]|\$|\\[)\],;! ])*(?P<operator>[+×÷±·−]|\*(?=\s*\d)|-(?=\s*(?:\d|\\|\$|[a-z]\b)))"
     r"|!(?=\s*(?:\$|\\[)\]]|[+\-*/=)]))"
-    r"|(?:\s|\$|\\[)\],;! ])*\\(?P<command>[A-Za-z]+)"
-    r"|\s*(?P<chinese>[万亿千百十倍分点半萬億])"
+    r"|(?:[ \t]|\$|\\[)\],;! ])*\\(?P<command>[A-Za-z]+)"
+    r"|[ \t]*(?P<chinese>[万亿千百十倍分点半萬億])"
 )
-_FIRST_WORD = re.compile(r"[\s)]*([A-Za-z]+)")
+_FIRST_WORD = re.compile(r"[ \t)]*([A-Za-z]+)")
 _CHUNK_END = re.compile(r"\$|\\[)\]]|\n|[.,;](?=\s|$)|\Z")
 
 _BREAK = re.compile(
     r"[.!?。！？](?=\s|$)|\n\s*\n|\x00"
-    r"|\b(?:wait|actually|correction|sorry|mistake|no,|let me|recheck|thus|therefore|hence)\b",
+    r"|\b(?:wait|actually|correction|sorry|mistake|no,|let me|recheck|so|thus|therefore|hence)\b",
     re.IGNORECASE,
 )
 _CONNECTOR = re.compile(r"\band\b|[,;/&|]|和|、|以及", re.IGNORECASE)
@@ -121,7 +136,9 @@ _ENUMERATED = re.compile(
     r"\b(?:case|part|option|answer|attempt|guess)\s*\w{0,3}\s*[:.)]?|\b\d+[.)]", re.IGNORECASE
 )
 _OFFERED = re.compile(
-    r"\b(?:or|alternatively|otherwise|either|maybe|perhaps|possibly|oder)\b|或", re.IGNORECASE
+    r"\b(?:or|alternatively|otherwise|either|maybe|perhaps|possibly|oder|could\s+also"
+    r"|(?:another|second|other)\s+(?:possibility|possible|answer|solution))\b|或",
+    re.IGNORECASE,
 )
 
 
@@ -145,7 +162,7 @@ def joined(gap: str) -> bool:
 
 def denied(text: str, start: int, end: int) -> bool:
     """Whether the sentence says that ``text[start:end]`` is *not* the answer."""
-    raw = text[max(0, start - _WINDOW) : start]
+    raw = text[max(0, start - _WINDOW) : start].replace("’", "'")
     lowered = raw.lower()
     if any(sign in lowered for sign in _DENYING):
         head = _DRESS.sub(" ", raw)
@@ -154,7 +171,7 @@ def denied(text: str, start: int, end: int) -> bool:
             head = head[ends[-1] :]
         if _DENIED_BEFORE.search(head):
             return True
-    tail = text[end : end + _WINDOW]
+    tail = text[end : end + _WINDOW].replace("’", "'")
     lowered = tail.lower()
     if not any(sign in lowered for sign in _DENYING):
         return False
@@ -164,7 +181,7 @@ def denied(text: str, start: int, end: int) -> bool:
 _DENYING = (
     "not", "n't", "never", "neither", "nor", "\u2260", "\\ne", "wrong", "incorrect", "false", "untrue",
     "mistake", "rul", "reject", "exclu", "discard", "elimin", "anything", "instead", "rather", "other than",
-    "except", "invalid", "impossible", "? no",
+    "except", "invalid", "impossible", "no", "nope", "scratch", "fail", "different", "不", "错", "并非",
 )  # fmt: skip
 """Without any of these in the window there is no denial; a look for them costs next to nothing."""
 _OFFERING = frozenset(
@@ -198,7 +215,8 @@ def _offered_after(raw: str) -> list[str]:
         offered = _SENTENCE.split(after["alt"], maxsplit=1)[0].strip(" ()[]")
         if (number := _NUMBER_FIRST.match(offered)) is not None:
             offered = number[1]
-        if offered and "boxed" not in offered and len(offered.split()) <= 3:
+        words_only = after["apart"] and not any(c.isdecimal() or c == "\\" for c in offered)
+        if offered and not words_only and "boxed" not in offered and len(offered.split()) <= 3:
             found.append(offered.rstrip(".,;"))  # longer is another solution, not another answer
     if (listed := _LISTED.match(tail)) is not None:
         found.append(listed["alt"].rstrip(".,"))
@@ -215,7 +233,8 @@ def _offered_before(head: str) -> list[str]:
         related = (word["word"] or "").strip().lower() in _RELATED
         return [offered] if answers and not related else []
     if (both := _EARLIER_AND.search(plain)) is not None:
-        return [both["alt"]] if both["alt"] else both["two"].split(",")
+        alone = both["alt"] or both["one"]
+        return [alone] if alone else both["two"].split(",")
     return []
 
 
@@ -249,11 +268,13 @@ def _binds_before(head: str, bare: str) -> bool:
     command = _COMMAND_AT_END.search(bare)
     if command is not None:
         return command[1] in _MATH_COMMANDS or command[1] in _OPERATORS
-    if bare[-1] in "-−+/^·×÷±":
+    if _INDEX_BEFORE.search(head) or (bare[-1] == "|" and head.endswith("|")):
+        return True
+    if bare[-1] in "-−+/^·×÷±√π∛":
         return True
     if bare[-1] == "–":
         return head.endswith("–")
-    if re.search(r"\b(?:minus|negative|plus|times)$", bare, re.IGNORECASE):
+    if _WORD_BEFORE.search(_DRESS.sub(" ", bare)) or _FACTOR_BEFORE.search(head):
         return True
     return head[-1].isalnum() and head[-1].isascii()
 
@@ -270,5 +291,7 @@ def _binds_after(tail: str) -> bool:
     return word is not None and word[1].lower() in _SCALING
 
 
-_SCALING = frozenset(SCALES) | frozenset("dozen lakh crore squared cubed factorial".split())
-"""Words that no count of things begins with."""
+_SCALING = frozenset(SCALES) | frozenset(
+    "dozen lakh crore squared cubed factorial minus plus times divided mod modulo".split()
+)
+"""Words that make another number of the one before them."""

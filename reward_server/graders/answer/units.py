@@ -131,7 +131,7 @@ _CHANGES_VALUE = frozenset(
     positive minus plus squared cubed inverse reciprocal root power exponent log modulo mod prime
     bar dot dozenth digit repeating recurring remainder base binary hex hexadecimal octal lakh crore
     myriad kilo mega giga milli micro googol pi tau decimal point percentile permille ppm tripled
-    doubled halved negated
+    doubled halved negated fail error not opposite invert six backward grand
     """.split()
 )
 """Nouns that make another number of the one before them."""
@@ -143,11 +143,11 @@ _COUNTERS = frozenset(
     """.split()
 )
 """Chinese counters; any other word after a number may make another number of it (点五, 分之一, 倍)."""
-_CHANGING = re.compile(r".*(?:illions?|ths?|fold|times|ishs?)")
+_CHANGING = re.compile(r".*(?:illions?|ths?|fold|times)")
 _ADVERBS = frozenset("altogether total overall left remaining".split())
 """Words behind a counted noun that add nothing."""
 _PLURALS = frozenset(
-    "people men women children feet teeth mice geese fish sheep deer dice oxen data".split()
+    "people men women children teeth mice geese fish sheep deer dice oxen data".split()
 )
 
 NO_UNIT = frozenset(
@@ -219,7 +219,7 @@ def normal(words: list[tuple[str, int]]) -> str | None:
                 return None
             if any(_singular(p) in _CHANGES_VALUE or p in NUMBER_WORDS for p in low.split("-")):
                 return None
-            if low not in _SAFE_ENDINGS and _CHANGING.fullmatch(low):
+            if low not in _PLURALS and low not in _SAFE_ENDINGS and _CHANGING.fullmatch(low):
                 return None
             if power > 0:
                 nouns.append(low)
@@ -232,7 +232,7 @@ def normal(words: list[tuple[str, int]]) -> str | None:
 
 
 _SAFE_ENDINGS = frozenset(
-    "months maths cloths births deaths paths baths booths moths mouths".split()
+    "maths cloths births deaths paths baths booths moths mouths lengths widths depths growths".split()
 )
 
 
@@ -308,8 +308,6 @@ def _dimension(unit: str) -> tuple[tuple[tuple[str, int], ...], Fraction] | None
         name, _, power_text = term.partition("^")
         power = int(power_text or 1)
         if name not in _SCALE:
-            if not name or " " in name:
-                return None
             dimensions[name] = dimensions.get(name, 0) + power
             continue
         kind, size = _SCALE[name]

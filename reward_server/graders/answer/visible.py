@@ -28,11 +28,22 @@ _FINAL_CHANNEL = re.compile(
     re.DOTALL,
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)|^[ ]{0,3}\[//\]: [^\n]*", re.DOTALL | re.MULTILINE)
+_END_MARKS = re.compile(
+    r"(?:\s*(?:<\|[a-z0-9_]{1,30}\|>|</s>|<eos>|<pad>|<end_of_turn>|<｜[a-z▁_]{1,30}｜>))+\s*\Z",
+    re.IGNORECASE,
+)
+_END_WINDOW = 300
 
 
 def visible(completion: str, echoes: tuple[str, ...] = ()) -> str:
-    """The completion with reasoning, comments and echoes of the prompt blanked out, as long as before."""
+    """The completion with reasoning, comments, echoes of the prompt and the tokenizer's marks of the end
+    blanked out, as long as before.
+    """
     text = hide_reasoning(completion)
+    if text.rstrip()[-1:] in (">", "｜"):
+        tail = max(0, len(text) - _END_WINDOW)
+        if (marks := _END_MARKS.search(text, tail)) is not None:
+            text = text[: marks.start()] + HIDDEN * (len(text) - marks.start())
     for echo in echoes:
         echo = echo.strip()
         if len(echo) >= _LEAST_ECHO and echo in text:
