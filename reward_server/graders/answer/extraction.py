@@ -130,15 +130,16 @@ def extract(completion: str, order: Sequence[Rule], echoes: Sequence[str] = ()) 
     for rule in order:
         found = _RULES[rule](text, 0, len(text))
         if found is not None:
-            return replace(found, others=(*found.others, *_later(text, found, order)))
+            later = tuple(_later(text, found))
+            return replace(found, others=found.others + later) if later else found
     return None
 
 
-def _later(text: str, found: Found, order: Sequence[Rule]) -> Iterator[str]:
+def _later(text: str, found: Found) -> Iterator[str]:
     """Values stated again after the answer by another rule: where they differ, it is two answers."""
-    if found.rule in ("whole", "letter"):
-        return
     since = found.end
+    if found.rule in ("whole", "letter") or not text[since:].strip(" .$})*\\]\t\n\x00"):
+        return
     for rule in ("boxed", "hash", "statement"):
         if rule != found.rule and (later := _RULES[rule](text, since, len(text))) is not None:
             value = _OPTION_LABEL.sub("", later.text).strip()

@@ -124,6 +124,10 @@ _TRAILING = re.compile(
     r"|[ \t]*(?P<chinese>[万亿千百十倍分点半萬億])"
 )
 _FIRST_WORD = re.compile(r"[ \t)]*([A-Za-z]+)")
+_CALCULATED = re.compile(
+    r"[ \t)]*(?:minus|plus|times|divided\s+by)\s+(?:-?[\d\\]|(?:one|two|three|four|five|ten|half|a)\b)",
+    re.IGNORECASE,
+)
 _CHUNK_END = re.compile(r"\$|\\[)\]]|\n|[.,;](?=\s|$)|\Z")
 
 _BREAK = re.compile(
@@ -163,8 +167,7 @@ def joined(gap: str) -> bool:
 def denied(text: str, start: int, end: int) -> bool:
     """Whether the sentence says that ``text[start:end]`` is *not* the answer."""
     raw = text[max(0, start - _WINDOW) : start].replace("’", "'")
-    lowered = raw.lower()
-    if any(sign in lowered for sign in _DENYING):
+    if _may_deny(raw):
         head = _DRESS.sub(" ", raw)
         ends = [m.end() for m in _SENTENCE.finditer(head)]
         if ends and ends[-1] < len(head):
@@ -172,18 +175,27 @@ def denied(text: str, start: int, end: int) -> bool:
         if _DENIED_BEFORE.search(head):
             return True
     tail = text[end : end + _WINDOW].replace("’", "'")
-    lowered = tail.lower()
-    if not any(sign in lowered for sign in _DENYING):
+    if not _may_deny(tail):
         return False
     return _DENIED_AFTER.match(_DRESS.sub(" ", tail)) is not None
 
 
 _DENYING = (
-    "not", "n't", "never", "neither", "nor", "\u2260", "\\ne", "wrong", "incorrect", "false", "untrue",
-    "mistake", "rul", "reject", "exclu", "discard", "elimin", "anything", "instead", "rather", "other than",
-    "except", "invalid", "impossible", "no", "nope", "scratch", "fail", "different", "不", "错", "并非",
+    "no", "n't", "never", "\u2260", "\\ne", "wrong", "incorrect", "false", "untrue", "mistake", "rul",
+    "reject", "exclu", "discard", "elimin", "anything", "instead", "rather", "other than", "except",
+    "invalid", "impossible", "scratch", "fail", "different", "不", "错", "并非",
 )  # fmt: skip
 """Without any of these in the window there is no denial; a look for them costs next to nothing."""
+
+
+def _may_deny(window: str) -> bool:
+    window = window.lower()
+    for sign in _DENYING:  # noqa: SIM110  (a generator would cost more than the looks)
+        if sign in window:
+            return True
+    return False
+
+
 _OFFERING = frozenset(
     "or and/or and maybe perhaps possibly alternatively otherwise oder ou else even finally about "
     "simply equivalently sorry | \u2228 \\lor \\vee".split()
@@ -287,11 +299,12 @@ def _binds_after(tail: str) -> bool:
             return True
         if command in _MATH_COMMANDS or command in _OPERATORS:
             return True
-    word = _FIRST_WORD.match(_DRESS.sub(" ", tail))
-    return word is not None and word[1].lower() in _SCALING
+    plain = _DRESS.sub(" ", tail)
+    word = _FIRST_WORD.match(plain)
+    if word is None:
+        return False
+    return word[1].lower() in _SCALING or _CALCULATED.match(plain) is not None
 
 
-_SCALING = frozenset(SCALES) | frozenset(
-    "dozen lakh crore squared cubed factorial minus plus times divided mod modulo".split()
-)
+_SCALING = frozenset(SCALES) | frozenset("dozen lakh crore squared cubed factorial".split())
 """Words that make another number of the one before them."""

@@ -1,8 +1,8 @@
 """Units: which words are one, which name the same one, and how quantities convert.
 
-A unit in normal form is a string: a name of ``_SAME`` or any other noun in the singular, with powers
-and quotients, like ``cm^2`` or ``mile/hour``. Units that are here in ``_SCALE`` convert into each other
-within their dimension; all others are equal only by name.
+A unit in normal form is a string: names of ``_SAME`` with their powers, like ``cm^2`` or
+``hour^-1*mile``. With any other noun it begins with ``?`` (``?kg_rice``). Units that are here in ``_SCALE``
+convert into each other within their dimension; all others are equal only by name.
 """
 
 from __future__ import annotations

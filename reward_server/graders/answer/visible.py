@@ -55,8 +55,7 @@ def hide_reasoning(completion: str) -> str:
     """A block that never ends hides all after it. A closing tag without an opening one hides all before
     it: the prompt opened the block. Of a text in channels only the last final one is visible.
     """
-    lowered = completion.lower()
-    if not any(mark in lowered for mark in _MARKS):
+    if not _may_hide(completion.lower()):
         return completion
     if _CHANNEL in completion:
         completion = _final_channel(completion)
@@ -80,6 +79,13 @@ def hide_reasoning(completion: str) -> str:
         out += [completion[at:start], HIDDEN * (end - start)]
         at = end
     return "".join([*out, completion[at:]])
+
+
+def _may_hide(lowered: str) -> bool:
+    for mark in _MARKS:  # noqa: SIM110  (a generator would cost more than the looks)
+        if mark in lowered:
+            return True
+    return False
 
 
 def _final_channel(completion: str) -> str:
