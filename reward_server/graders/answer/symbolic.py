@@ -8,6 +8,7 @@ not. What is not proved in time is undecided, and an undecided answer is not rew
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,11 @@ def _budget(seconds: float) -> Iterator[None]:
         if armed:
             raise OutOfTime
 
+    def unraisable(found: sys.UnraisableHookArgs) -> None:
+        if not isinstance(found.exc_value, OutOfTime):  # in a destructor it is lost, and fires again
+            hook(found)
+
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable
     before = signal.signal(signal.SIGVTALRM, fire)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.02)
     try:
@@ -92,6 +98,7 @@ def _budget(seconds: float) -> Iterator[None]:
         armed = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+        sys.unraisablehook = hook
 
 
 def _is_zero(sympy: Any, difference: Any) -> bool | None:
