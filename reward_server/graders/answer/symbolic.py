@@ -86,7 +86,9 @@ def _budget(seconds: float) -> Iterator[None]:
             raise OutOfTime
 
     def unraisable(found: sys.UnraisableHookArgs) -> None:
-        if not isinstance(found.exc_value, OutOfTime):  # in a destructor it is lost, and fires again
+        if not isinstance(
+            found.exc_value, OutOfTime
+        ):  # in a destructor it is lost, and fires again
             hook(found)
 
     hook, sys.unraisablehook = sys.unraisablehook, unraisable

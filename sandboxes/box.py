@@ -1,0 +1,636 @@
+"""One box, seen from outside: starts bubblewrap with ``sandboxes.init`` in it, and runs programs there.
+
+The keeper (a process that runs nothing of a submission) holds the other ends of a program's pipes: it
+counts and cuts what comes out, measures time by its own monotonic clock, and says when to kill.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandboxes import cgroups, languages, seccomp
+from sandboxes.languages import Language
+from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
+
+_START_S = 20.0
+_INIT_MB = 48
+"""Memory of process 1 and the kernel's own, which the group of a box is allowed beyond the program's."""
+_INIT_PIDS = 4
+_BOX_STACK = 8 << 20
+"""What threads of the box's interpreter get by default; the stack of a program itself may grow to its own limit."""
+_UID_IN_BOX = 1000
+_STDERR_CAP = 64 << 10
+_CHUNK = 1 << 16
+_PIPE = 1 << 20
+_MOST_STARVED = 3.0
+"""A starved program gets at most this many times its wall limit."""
+_F_SETPIPE_SZ = 1031
+_CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE")
+
+
+class BoxFailed(Exception):
+    """The box, not the program, failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What every box of a keeper is made with."""
+
+    interpreter: str
+    init: bytes
+    """``sandboxes.init``, compiled by that interpreter."""
+    path: tuple[str, ...]
+    """``sys.path`` of Python programs after their own folder."""
+    filter: bytes
+    """The system call filter; empty where there can be none."""
+    groups: cgroups.Parents
+    uid: int | None
+    """Host user of the boxes, where this process may change it."""
+    proc: bool = True
+    """Whether a new /proc can be mounted here; not in a container that masks its own."""
+    packages: tuple[str, ...] = ()
+    """Further folders that Python programs may import from, read-only."""
+
+    @property
+    def protections(self) -> tuple[str, ...]:
+        active = ["namespaces", "rlimits"]
+        if self.filter:
+            active.append("seccomp")
+        if self.groups.memory:
+            active.append("memory")
+        if self.groups.pids:
+            active.append("pids")
+        if self.uid is not None or os.geteuid() != 0:
+            active.append("unprivileged")
+        if self.proc:
+            active.append("proc")
+        return tuple(active)
+
+
+def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
+    """Looks at this machine. Raises SandboxUnavailable."""
+    if not Path("/usr/bin/bwrap").exists():
+        raise SandboxUnavailable("bubblewrap is missing: apt-get install bubblewrap")
+    interpreter = languages.python()
+    if interpreter is None:
+        raise SandboxUnavailable(
+            "no Python that an unprivileged process can run: apt-get install python3"
+        )
+    compiled = subprocess.run(
+        [
+            interpreter, "-I", "-S", "-c",
+            "import sys,marshal;sys.stdout.buffer.write(marshal.dumps(compile(sys.stdin.read(),'<init>','exec')))",
+        ],
+        input=(Path(__file__).parent / "init.py").read_bytes(), capture_output=True, check=True, env={},
+    ).stdout  # fmt: skip
+    made = House(
+        interpreter,
+        compiled,
+        tuple(languages.python_path(interpreter)),
+        b"" if seccomp.unavailable() else seccomp.program(),
+        cgroups.find(),
+        uid if os.geteuid() == 0 else None,
+        packages=packages,
+    )
+    for proc in (True, False):
+        trial = House(**{**{n: getattr(made, n) for n in made.__slots__}, "proc": proc})
+        box = Box(trial, languages.LANGUAGES["python"])
+        try:
+            box.wait_ready()
+            return trial
+        except BoxFailed as error:
+            problem = str(error)
+        finally:
+            box.close()
+            box.wait_until_gone()
+    raise SandboxUnavailable(
+        f"bubblewrap does not start here: {problem}. See docs/how-to/sandboxes.md"
+    )
+
+
+def command(house: House) -> list[str]:
+    """The call of bubblewrap. Every line has its reason."""
+    argv = [
+        "/usr/bin/bwrap",
+        "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+        "--uid", str(_UID_IN_BOX), "--gid", str(_UID_IN_BOX), "--hostname", "box",
+        "--as-pid-1",  # our own process 1, which is not dumpable; bubblewrap's own can be read and attached to
+        "--die-with-parent",  # without it a box outlives a keeper that was killed
+        "--new-session",  # no terminal to push characters into
+    ]  # fmt: skip
+    for capability in _CAPABILITIES:  # in the box's own user namespace, for process 1 alone
+        argv += ["--cap-add", capability]
+    for path in [*languages.read_only_paths(), *house.packages]:
+        argv += ["--ro-bind", path, path]
+    for link in ("bin", "sbin", "lib", "lib32", "lib64"):  # links into /usr on merged systems
+        if os.path.islink("/" + link):
+            argv += ["--symlink", os.readlink("/" + link), "/" + link]
+        elif os.path.isdir("/" + link):
+            argv += ["--ro-bind", "/" + link, "/" + link]
+    # Not --dev: it mounts an unlimited tmpfs, and makes another user namespace around process 1.
+    for device in ("null", "zero", "full", "random", "urandom"):
+        argv += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
+                         ("stderr", "/proc/self/fd/2"), ("shm", "/scratch/shm")):  # fmt: skip
+        argv += ["--symlink", target, f"/dev/{name}"]
+    argv += ["--symlink", "/scratch/tmp", "/tmp", "--dir", "/scratch", "--dir", "/build"]
+    argv += ["--proc", "/proc"] if house.proc else ["--dir", "/proc"]
+    argv += ["--remount-ro", "/", "--chdir", "/"]
+    boot = "import marshal,posix;c=posix.pread(4,1<<22,0);posix.close(4);exec(marshal.loads(c))"
+    argv += ["--", house.interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", boot]
+    return argv
+
+
+@dataclass(slots=True)
+class _Pipe:
+    """A program's output on its way out."""
+
+    fd: int
+    cap: int
+    data: bytearray = field(default_factory=bytearray)
+    over: bool = False
+
+    def read(self) -> bool:
+        """Whether there may be more."""
+        piece = os.read(self.fd, _CHUNK)
+        if not piece:
+            return False
+        room = self.cap - len(self.data)
+        self.data += piece[: max(0, room)]
+        self.over = self.over or len(piece) > room
+        return True
+
+
+class Box:
+    """Starts at once, in the background; everything else waits for it. Not for use by several threads."""
+
+    def __init__(self, house: House, language: Language) -> None:
+        self.house = house
+        self.language = language
+        self._group = cgroups.Group(house.groups) if house.groups != cgroups.Parents() else None
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._errors, errors = os.pipe()
+        code = os.memfd_create("init", os.MFD_CLOEXEC)
+        os.write(code, house.init)
+        entries = self._group.opened() if self._group else []
+        argv = command(house)
+        self._pid = os.fork()
+        if self._pid == 0:
+            _become(argv, theirs.fileno(), code, errors, entries, house.uid)
+        for fd in (code, errors, *entries):
+            os.close(fd)
+        theirs.close()
+        self._ready = False
+        self._ended = False
+        self._oom = 0
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────
+
+    def wait_ready(self) -> None:
+        """Raises BoxFailed."""
+        if not self._ready:
+            words = self._hear(_START_S)
+            if words[0] != "ready":
+                raise BoxFailed(f"unexpected: {words[0]}")
+            self._ready = True
+
+    def alive(self) -> bool:
+        if not self._ended:
+            with suppress(ChildProcessError):
+                self._ended = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+        return not self._ended
+
+    def close(self) -> None:
+        """Kills everything in the box; what is left to reap is reaped by :meth:`gone`."""
+        with suppress(OSError):
+            self._control.close()
+            os.close(self._errors)
+        if self.alive():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)  # its processes die with it
+
+    def gone(self) -> bool:
+        """Whether nothing of it is left, process or group."""
+        return not self.alive() and (self._group is None or self._group.remove())
+
+    def wait_until_gone(self, seconds: float = 5.0) -> None:
+        until = time.monotonic() + seconds
+        while not self.gone() and time.monotonic() < until:
+            time.sleep(0.002)
+
+    # ── work ─────────────────────────────────────────────────────────────────────────────────────
+
+    def setup(
+        self, source: str, files: dict[str, bytes], imports: list[str], build_mb: int
+    ) -> None:
+        """Gives the submission's files to process 1. Raises BoxFailed."""
+        self.wait_ready()
+        index, blob = _blob(
+            {self.language.source: source.encode("utf-8", "surrogatepass"), **files}
+        )
+        self._build = f"size={build_mb << 20},nr_inodes=1000,mode=755".encode()
+        self._tell(
+            {
+                "op": "setup",
+                "files": index,
+                "seccomp": self.house.filter,
+                "imports": imports,
+                "build": self._build,
+                "env": _environment(),
+                "path": [*self.house.packages, *self.house.path],
+            },
+            [blob],
+        )
+        os.close(blob)
+
+    def install(self, files: dict[str, bytes]) -> None:
+        """Puts compiled files where programs can read and run them, and not write. Raises BoxFailed."""
+        index, blob = _blob(files)
+        self._tell({"op": "install", "files": index, "build": self._build}, [blob])
+        os.close(blob)
+        self._hear(_START_S)
+
+    def run(
+        self,
+        argv: list[str] | None,
+        limits: Limits,
+        *,
+        stdin: bytes = b"",
+        arguments: tuple[str, ...] = (),
+        call: Call | None = None,
+        files: dict[str, bytes] | None = None,
+        fetch: tuple[str, ...] | None = (),
+        stop: socket.socket | None = None,
+    ) -> Execution:
+        """Runs the program (``argv``; None: the Python source in process 1's interpreter) once.
+
+        ``fetch``: files to bring back from the working directory; None: all of the output folder.
+        ``stop``: a socket whose becoming readable cancels the run. Raises BoxFailed.
+        """
+        language = self.language
+        if self._group is not None:
+            pids = limits.pids + language.pids + _INIT_PIDS
+            memory = limits.memory_mb + language.memory_mb + limits.disk_mb + _INIT_MB
+            try:
+                self._group.limit(memory << 20, pids)
+            except OSError as error:
+                raise BoxFailed(f"control group: {error}") from None
+            self._oom = self._group.out_of_memory()
+        ours, theirs = _pipes(with_result=call is not None)
+        brought = os.memfd_create("fetched", os.MFD_CLOEXEC)
+        message: dict[str, Any] = {
+            "op": "run",
+            "argv": argv,
+            "python": language.source,
+            "arguments": list(arguments),
+            "call": call and {"entry_point": call.entry_point, "args": call.args, "kwargs": call.kwargs},
+            "limits": _rlimits(limits, language),
+            "cpu_s": limits.cpu_s,
+            "disk": limits.disk_mb << 20,
+            "inodes": limits.files + 8,
+            "files": [],
+            "fetch": None if fetch is None else list(fetch),
+            "cap": limits.disk_mb << 20,
+        }  # fmt: skip
+        extra: list[int] = []
+        if files:
+            message["files"], blob = _blob(files)
+            extra.append(blob)
+        try:
+            self._tell(message, [*extra, brought, *theirs])
+        finally:
+            for fd in (*extra, *theirs):
+                os.close(fd)
+        try:
+            return self._follow(limits, stdin, ours, brought, stop)
+        finally:
+            os.close(brought)
+
+    def _follow(
+        self,
+        limits: Limits,
+        stdin: bytes,
+        ours: list[int],
+        brought: int,
+        stop: socket.socket | None,
+    ) -> Execution:
+        """Feeds and drains the program until process 1 says that nothing of it is left."""
+        feed, *outputs = ours
+        cap = limits.output_kb << 10
+        pipes = [
+            _Pipe(fd, min(cap, _STDERR_CAP) if n == 1 else cap) for n, fd in enumerate(outputs)
+        ]
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        if stop is not None:
+            poll.register(stop, select.POLLIN)
+        open_pipes = {p.fd: p for p in pipes}
+        for fd in open_pipes:
+            poll.register(fd, select.POLLIN)
+        os.set_blocking(feed, False)
+        unfed = memoryview(stdin)
+        feeding = True
+        poll.register(feed, select.POLLOUT)
+        began = time.monotonic()
+        deadline: float | None = began + _START_S
+        started, killed, starved, ended = False, "", False, None
+        most = began + _START_S + limits.wall_s * _MOST_STARVED
+        try:
+            while ended is None or open_pipes:
+                now = time.monotonic()
+                wait = None if deadline is None else max(0.0, deadline - now) * 1e3
+                for fd, events in poll.poll(wait):
+                    if fd == feed:
+                        with suppress(BlockingIOError, BrokenPipeError):
+                            unfed = unfed[os.write(feed, unfed[:_CHUNK]) :] if len(unfed) else unfed
+                        if not len(unfed) or events & (select.POLLERR | select.POLLHUP):
+                            poll.unregister(feed)
+                            os.close(feed)
+                            feeding = False
+                    elif fd in open_pipes:
+                        pipe = open_pipes[fd]
+                        if not pipe.read():
+                            poll.unregister(fd)
+                            del open_pipes[fd]
+                        elif pipe.over and not killed and pipe is not pipes[1]:
+                            killed = "output"
+                            self._tell({"op": "kill", "why": killed})
+                    elif stop is not None and fd == stop.fileno():
+                        poll.unregister(fd)
+                        killed = killed or "cancelled"
+                        self._tell({"op": "kill", "why": killed})
+                    else:
+                        words = self._hear(0)
+                        if words[0] == "started":
+                            started, began = True, time.monotonic()
+                            deadline = began + limits.wall_s
+                            most = began + limits.wall_s * _MOST_STARVED
+                        elif words[0] == "waited" and not killed:
+                            waited = int(words[1]) / 1e6
+                            starved = waited > 0.1 * limits.wall_s
+                            until = min(began + limits.wall_s + waited, most)
+                            if until - time.monotonic() > 0.05:
+                                deadline = until  # our load is not the program's
+                            else:
+                                killed = "wall"
+                                self._tell({"op": "kill", "why": killed})
+                                deadline = time.monotonic() + _START_S
+                        elif words[0] == "ended":
+                            ended, deadline = words, time.monotonic() + 5.0
+                        elif words[0] == "refused":
+                            raise BoxFailed(
+                                "the program could not be started: " + " ".join(words[1:])
+                            )
+                if deadline is not None and time.monotonic() >= deadline:
+                    if ended is not None:
+                        break  # every writer is dead: what is still open belongs to nobody
+                    if not started or killed:
+                        raise BoxFailed("process 1 of the box does not answer")
+                    self._tell({"op": "waited"})
+                    deadline = time.monotonic() + _START_S
+        except BoxFailed as error:
+            if not started:
+                raise
+            return self._lost(limits, pipes, time.monotonic() - began, str(error))
+        finally:
+            if feeding:
+                os.close(feed)
+            for fd in outputs:
+                os.close(fd)
+        assert ended is not None
+        return self._execution(limits, pipes, killed, starved, ended, brought)
+
+    def _execution(
+        self,
+        limits: Limits,
+        pipes: list[_Pipe],
+        killed: str,
+        starved: bool,
+        words: list[str],
+        brought: int,
+    ) -> Execution:
+        _, by_init, status, used_us, took_us, peak_kb, full, taken = words
+        killed = killed or ("" if by_init == "-" else by_init)
+        code = int(status)
+        number = os.WTERMSIG(code) if os.WIFSIGNALED(code) else None
+        cpu_s = int(used_us) / 1e6
+        if self._group is not None and self._group.out_of_memory() > self._oom:
+            killed = "memory"
+        verdict = _verdict(
+            limits, self.language, killed, code, number, cpu_s, int(peak_kb), full == "1", pipes[1]
+        )
+        if verdict is Verdict.TIME_LIMIT and not killed:
+            killed = "cpu"
+        files, offset = {}, 0
+        for name, size in marshal.loads(
+            bytes.fromhex(taken)
+        ):  # written by process 1, not by the program
+            files[name] = os.pread(brought, size, offset)
+            offset += size
+        return Execution(
+            verdict,
+            None if number is not None else os.WEXITSTATUS(code),
+            number,
+            bytes(pipes[0].data),
+            bytes(pipes[1].data),
+            pipes[0].over,
+            pipes[1].over,
+            bytes(pipes[2].data) if len(pipes) > 2 and not pipes[2].over else None,
+            cpu_s,
+            int(took_us) / 1e6,
+            int(peak_kb) / 1024,
+            killed,
+            starved and killed == "wall" and cpu_s < limits.cpu_s,
+            files,
+        )
+
+    def _lost(self, limits: Limits, pipes: list[_Pipe], took_s: float, why: str) -> Execution:
+        """The box died under the program: the kernel killed process 1, or something that should not be."""
+        oom = self._group is not None and self._group.out_of_memory() > self._oom
+        return Execution(
+            Verdict.MEMORY_LIMIT if oom else Verdict.SANDBOX_FAILED,
+            stdout=bytes(pipes[0].data),
+            stderr=bytes(pipes[1].data),
+            wall_s=took_s,
+            killed_by="memory" if oom else "",
+            detail=why,
+        )
+
+    # ── messages ─────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
+        try:
+            socket.send_fds(self._control, [marshal.dumps(message, 2)], fds or [])
+        except OSError as error:
+            raise BoxFailed(f"{self._why()} ({error})") from None
+
+    def _hear(self, timeout_s: float) -> list[str]:
+        if timeout_s and not select.select([self._control], [], [], timeout_s)[0]:
+            raise BoxFailed("the box does not start in time")
+        try:
+            data = self._control.recv(1 << 17)
+        except OSError as error:
+            raise BoxFailed(str(error)) from None
+        if not data:
+            raise BoxFailed(self._why())
+        return data.decode().split(" ")
+
+    def _why(self) -> str:
+        os.set_blocking(self._errors, False)
+        with suppress(OSError):
+            return (
+                os.read(self._errors, 2000).decode("utf-8", "replace").strip()[-400:]
+                or "the box died"
+            )
+        return "the box died"
+
+
+def _become(
+    argv: list[str], control: int, code: int, errors: int, entries: list[int], uid: int | None
+) -> None:
+    """In the forked child: enters the groups, drops root, and becomes bubblewrap. Never returns."""
+    try:
+        for fd in entries:
+            os.write(fd, b"0")
+        os.setpgid(0, 0)
+        null = os.open("/dev/null", os.O_RDWR)
+        for source, target in ((control, 200), (code, 201), (null, 202), (errors, 203)):
+            os.dup2(source, target)
+        for source, target in ((202, 0), (202, 1), (203, 2), (200, 3), (201, 4)):
+            os.dup2(source, target)
+        os.closerange(5, 1024)
+        _soft(resource.RLIMIT_STACK, _BOX_STACK)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if uid is not None:
+            # As root, bubblewrap's box would be root to the files of /proc/sys (research: core_pattern).
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        os.execve(argv[0], argv, {})
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(127)
+
+
+def _soft(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def _pipes(*, with_result: bool) -> tuple[list[int], list[int]]:
+    """(our ends, the program's): stdin, stdout, stderr, and one for a function's result."""
+    ours, theirs = [], []
+    read, write = os.pipe()
+    with suppress(OSError):
+        fcntl_setpipe(write)
+    theirs.append(read)
+    ours.append(write)
+    for _ in range(3 if with_result else 2):
+        read, write = os.pipe()
+        ours.append(read)
+        theirs.append(write)
+    return ours, theirs
+
+
+def fcntl_setpipe(fd: int) -> None:
+    import fcntl  # noqa: PLC0415
+
+    fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE)
+
+
+def _blob(files: dict[str, bytes]) -> tuple[list[tuple[str, int, int]], int]:
+    """Files one behind the other in an anonymous file: (name, offset, size) of each, and its descriptor."""
+    fd = os.memfd_create("files", os.MFD_CLOEXEC)
+    index, offset = [], 0
+    for name, content in files.items():
+        index.append((name, offset, len(content)))
+        offset += len(content)
+        view = memoryview(content)
+        while len(view):
+            view = view[os.write(fd, view) :]
+    return index, fd
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/scratch/work",
+        "TMPDIR": "/scratch/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "GOCACHE": "/scratch/tmp/go",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=mod",
+    }
+
+
+def _rlimits(limits: Limits, language: Language) -> dict[str, int | tuple[int, int]]:
+    memory = (limits.memory_mb + language.memory_mb) << 20
+    cpu = int(limits.cpu_s) + 1
+    found: dict[str, int | tuple[int, int]] = {
+        "RLIMIT_CPU": (cpu, cpu + 1),  # whole seconds, of each process; process 1 adds up the tree
+        "RLIMIT_NPROC": limits.pids + language.pids + _INIT_PIDS,
+        "RLIMIT_FSIZE": limits.disk_mb << 20,
+        "RLIMIT_NOFILE": 256 if not language.pids else 1024,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_STACK": min(language.stack_mb, max(8, limits.memory_mb)) << 20,
+        "RLIMIT_DATA": memory,
+    }
+    if language.address_space:
+        found["RLIMIT_AS"] = memory + (
+            64 << 20
+        )  # the interpreter's own libraries are mapped, not used
+    return found
+
+
+_TOLD = (
+    b"MemoryError",
+    b"std::bad_alloc",
+    b"OutOfMemoryError",
+    b"heap out of memory",
+    b"Cannot allocate memory",
+)
+
+
+def _verdict(
+    limits: Limits, language: Language, killed: str, code: int, number: int | None, cpu_s: float, peak_kb: int,
+    full: bool, stderr: _Pipe,
+) -> Verdict:  # fmt: skip
+    match killed:
+        case "memory":
+            return Verdict.MEMORY_LIMIT
+        case "output":
+            return Verdict.OUTPUT_LIMIT
+        case "cpu" | "wall" | "cancelled":
+            return Verdict.TIME_LIMIT
+    if cpu_s > limits.cpu_s or number == signal.SIGXCPU:
+        return Verdict.TIME_LIMIT
+    if code == 0:
+        return Verdict.OK
+    if number == signal.SIGXFSZ or full:
+        return Verdict.DISK_LIMIT
+    # A process that was refused memory dies in its own way. Both are failures, so a lie gains nothing.
+    if peak_kb > 0.9 * (limits.memory_mb << 10) or any(t in stderr.data[-2000:] for t in _TOLD):
+        return Verdict.MEMORY_LIMIT
+    return Verdict.RUNTIME_ERROR
+
+
+def errno_name(number: int) -> str:
+    return errno.errorcode.get(number, str(number))

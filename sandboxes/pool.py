@@ -1,0 +1,236 @@
+"""The pool: what the server asks to run submissions. One keeper process a slot, each with a box ahead.
+
+>>> pool = SandboxPool(PoolSettings(slots=2))
+>>> await pool.start()
+>>> report = await pool.run(Submission("python", "print(input())", (Run(b"hello"),)))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandboxes import languages, wire
+from sandboxes.program import Execution, Report, SandboxUnavailable, Submission
+
+OnRun = Callable[[int, Execution], bool]
+"""Hears of each run as it ends; whether to stop there."""
+
+_BOOT = (
+    "import json,sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from sandboxes.keeper import main; main(int(sys.argv[1]))"
+)
+
+
+class SandboxLost(Exception):
+    """The keeper died; what it was running has no verdict."""
+
+
+class NoSlotInTime(Exception):
+    """Every slot was busy until it was too late to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    slots: int = 2
+    """How many submissions run at once."""
+    first_uid: int = 61_000
+    """Host users of the boxes where the server is root, one for each slot from here on."""
+    cache: Path | None = None
+    """Where compiled programs are kept; None: nowhere."""
+    packages: tuple[str, ...] = ()
+    """Folders that Python programs may import from, such as one with numpy in it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    reader: asyncio.StreamReader | None = None
+    writer: asyncio.StreamWriter | None = None
+
+
+class SandboxPool:
+    def __init__(self, settings: PoolSettings) -> None:
+        self._settings = settings
+        self._idle: deque[_Slot] = deque(_Slot(n) for n in range(settings.slots))
+        self._waiting: deque[asyncio.Future[_Slot]] = deque()
+        self._slots = list(self._idle)
+        self._numbers = 0
+        self.protections: tuple[str, ...] = ()
+        """Those active; known once a keeper has started."""
+        self.interpreter = ""
+        self.problem: str | None = None
+        """Why nothing can run here."""
+
+    @property
+    def slots(self) -> int:
+        return self._settings.slots
+
+    async def start(self) -> None:
+        """Starts the keepers. Where there can be none, ``problem`` says why and every run fails with it."""
+        try:
+            await asyncio.gather(*(self._ensure(slot) for slot in self._slots))
+        except SandboxUnavailable as error:
+            self.problem = str(error)
+
+    async def stop(self) -> None:
+        for slot in self._slots:
+            await self._end(slot)
+
+    async def run(
+        self, submission: Submission, on_run: OnRun | None = None, start_by: float | None = None
+    ) -> Report:
+        """Runs a submission, waiting for a slot until ``start_by`` (of the loop's clock).
+
+        A cancellation kills what runs. Raises SandboxUnavailable, SandboxLost, NoSlotInTime.
+        """
+        language = languages.language_named(submission.language)
+        if language is None:
+            known = ", ".join(languages.LANGUAGES)
+            raise SandboxUnavailable(f"no language {submission.language!r}; there are {known}")
+        if await asyncio.to_thread(languages.installed, language.name) is None:
+            raise SandboxUnavailable(f"{language.name} is not installed here: {language.install}")
+        slot = await self._take(start_by)
+        healthy = False
+        try:
+            await self._ensure(slot)
+            report = await self._converse(slot, submission, on_run)
+            healthy = True
+            return report
+        finally:
+            if not healthy:
+                await self._end(slot)
+            self._give(slot)
+
+    # ── slots ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take(self, start_by: float | None) -> _Slot:
+        if self._idle:
+            return self._idle.popleft()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_Slot] = loop.create_future()
+        self._waiting.append(future)
+        try:
+            if start_by is None:
+                return await future
+            async with asyncio.timeout_at(start_by):
+                return await future
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if future.done() and not future.cancelled():
+                self._give(future.result())
+            elif future in self._waiting:
+                self._waiting.remove(future)
+            if isinstance(error, TimeoutError):
+                raise NoSlotInTime(f"{self.slots} sandboxes were busy") from None
+            raise
+
+    def _give(self, slot: _Slot) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(slot)
+                return
+        self._idle.append(slot)
+
+    async def _ensure(self, slot: _Slot) -> None:
+        """Starts a slot's keeper where it has none. Raises SandboxUnavailable."""
+        if slot.writer is not None:
+            return
+        ours, theirs = socket.socketpair()
+        package_root = str(Path(__file__).resolve().parent.parent)
+        path = [package_root, *(p for p in sys.path if p and p != package_root)]
+        try:
+            slot.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", _BOOT, str(theirs.fileno()), json.dumps(path),
+                pass_fds=[theirs.fileno()], env={}, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            theirs.close()
+        slot.reader, slot.writer = await asyncio.open_connection(sock=ours)
+        settings = self._settings
+        setup = {
+            "uid": settings.first_uid + slot.number if os.geteuid() == 0 else None,
+            "cache": str(settings.cache) if settings.cache else None,
+            "packages": list(settings.packages),
+        }
+        try:
+            slot.writer.write(wire.frame(setup))
+            answer = await self._read(slot)
+        except (SandboxLost, ConnectionError):
+            await self._end(slot)
+            raise SandboxUnavailable(
+                "the sandbox's keeper does not start: see the server's standard error"
+            ) from None
+        if "unavailable" in answer:
+            await self._end(slot)
+            raise SandboxUnavailable(answer["unavailable"])
+        self.protections = tuple(answer["protections"])
+        self.interpreter = answer["interpreter"]
+        self.problem = None
+
+    async def _end(self, slot: _Slot) -> None:
+        process, writer = slot.process, slot.writer
+        slot.process = slot.reader = slot.writer = None
+        if writer is not None:
+            writer.close()  # the keeper kills its boxes and ends
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+        if process is not None:
+            try:
+                async with asyncio.timeout(5):
+                    await process.wait()
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    process.kill()  # its boxes die with it
+                await process.wait()
+
+    # ── a submission ─────────────────────────────────────────────────────────────────────────────
+
+    async def _converse(self, slot: _Slot, submission: Submission, on_run: OnRun | None) -> Report:
+        self._numbers += 1
+        number = self._numbers
+        assert slot.writer is not None
+        try:
+            slot.writer.write(
+                wire.frame({"number": number, "submission": wire.submission_out(submission)})
+            )
+            await slot.writer.drain()
+        except ConnectionError as error:
+            raise SandboxLost(str(error)) from None
+        compilation: Execution | None = None
+        runs: list[Execution] = []
+        stopped = False
+        while True:
+            message = await self._read(slot)
+            if "done" in message:
+                if message["done"] == number:
+                    if message["problem"]:
+                        raise SandboxLost(message["problem"])
+                    return Report(compilation, tuple(runs), self.protections)
+            elif "compilation" in message:
+                compilation = wire.execution_in(message["compilation"])
+            elif not stopped:
+                runs.append(wire.execution_in(message["execution"]))
+                last = len(runs) == len(submission.runs)
+                if on_run is not None and on_run(len(runs) - 1, runs[-1]) and not last:
+                    stopped = True
+                    slot.writer.write(wire.frame({"stop": number}))
+
+    async def _read(self, slot: _Slot) -> dict[str, Any]:
+        assert slot.reader is not None
+        try:
+            (size,) = wire.HEADER.unpack(await slot.reader.readexactly(wire.HEADER.size))
+            found: dict[str, Any] = wire.unpack(await slot.reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise SandboxLost(f"the keeper of slot {slot.number} died: {error}") from None
+        return found
