@@ -34,6 +34,7 @@ _UID_IN_BOX = 1000
 _STDERR_CAP = 64 << 10
 _CHUNK = 1 << 16
 _PIPE = 1 << 20
+_CLOSING_S = 2.0
 _MOST_STARVED = 3.0
 """A starved program gets at most this many times its wall limit."""
 _F_SETPIPE_SZ = 1031
@@ -194,6 +195,7 @@ class Box:
         theirs.close()
         self._ready = False
         self._ended = False
+        self._closed_at: float | None = None
         self._oom = 0
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────
@@ -208,24 +210,34 @@ class Box:
 
     def alive(self) -> bool:
         if not self._ended:
-            with suppress(ChildProcessError):
+            try:
                 self._ended = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                self._ended = True
         return not self._ended
 
     def close(self) -> None:
-        """Kills everything in the box; what is left to reap is reaped by :meth:`gone`."""
-        with suppress(OSError):
+        """Ends everything in the box: process 1 sees that its keeper is gone, and the rest dies with it.
+
+        :meth:`gone` tells when that is so. Bubblewrap is not killed at once: it reaps process 1, which would
+        otherwise be left to whatever is process 1 of the machine, and in a container that may not reap.
+        """
+        if self._closed_at is None:
+            self._closed_at = time.monotonic()
             self._control.close()
             os.close(self._errors)
-        if self.alive():
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)  # its processes die with it
 
     def gone(self) -> bool:
-        """Whether nothing of it is left, process or group."""
-        return not self.alive() and (self._group is None or self._group.remove())
+        """Whether nothing of it is left, process or group. To be asked again until it is so."""
+        if self.alive():
+            if self._closed_at is not None and time.monotonic() > self._closed_at + _CLOSING_S:
+                for pid in (*_children(self._pid), self._pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            return False
+        return self._group is None or self._group.remove()
 
-    def wait_until_gone(self, seconds: float = 5.0) -> None:
+    def wait_until_gone(self, seconds: float = 2 * _CLOSING_S) -> None:
         until = time.monotonic() + seconds
         while not self.gone() and time.monotonic() < until:
             time.sleep(0.002)
@@ -523,6 +535,13 @@ def _become(
         os.write(2, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(127)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _soft(kind: int, value: int) -> None:

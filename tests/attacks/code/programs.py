@@ -145,7 +145,8 @@ interfaces = [l.split(":")[0].strip() for l in open("/proc/net/dev").read().spli
 if interfaces not in ([], ["lo"]) : print("HOLE", interfaces)
 """),
     # ── resources ────────────────────────────────────────────────────────────────────────────────
-    Attack("fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", frozenset({V.TIME_LIMIT})),
+    Attack("fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+           frozenset({V.TIME_LIMIT})),
     Attack("thread bomb", """
 import threading, time
 n = 0
