@@ -26,6 +26,7 @@ from reward_server.store import migrate, scores, servers
 from reward_server.store.database import Database, StoreUnavailable
 from reward_server.store.ids import now_ms
 from reward_server.store.keys import KeyRing
+from sandboxes.pool import PoolSettings, SandboxPool
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,15 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
         catalog=catalog,
     )
     environment = Environment(started.environment_id, digest)
-    service = Service(settings, database, registry, engine, environment, started.node)
+    sandbox = SandboxPool(
+        PoolSettings(
+            slots=settings.sandbox.slots,
+            first_uid=settings.sandbox.first_uid,
+            cache=settings.data_dir / "sandbox-cache",
+            packages=tuple(str(p) for p in settings.sandbox.packages),
+        )
+    )
+    service = Service(settings, database, registry, engine, environment, started.node, sandbox)
     keys = KeyRing(database)
     await asyncio.to_thread(keys.load)
     await service.start()

@@ -10,13 +10,26 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 def _default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(base) / "reward-server"
+
+
+class SandboxSettings(BaseModel):
+    """Where untrusted programs run. ``REWARD_SANDBOX__SLOTS`` and so on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    slots: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=256)
+    """How many submissions run at once."""
+    first_uid: int = Field(61_000, ge=1000, le=2**31)
+    """Where the server is root: host users of the boxes, one a slot, from this one on."""
+    packages: list[Path] = []
+    """Folders that Python programs may import from, such as one with numpy in it; read-only to them."""
 
 
 class Settings(BaseSettings):
@@ -60,6 +73,8 @@ class Settings(BaseSettings):
     max_cases: int = Field(256, ge=0)
     max_graders: int = Field(10_000, ge=1)
     """Registered versions in all."""
+
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
 
     reuse_cache_items: int = Field(20_000, ge=0)
     """Recent gradings kept in memory, in front of the database."""

@@ -507,6 +507,7 @@ def leave(error, skip):
         trace = error.__traceback__
         for _ in range(skip):
             trace = trace.tb_next if trace is not None else None
+        error.__traceback__ = trace
         sys.excepthook(type(error), error, trace)
         code = 1
     try:

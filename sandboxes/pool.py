@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes import languages, wire
-from sandboxes.program import Execution, Report, SandboxUnavailable, Submission
+from sandboxes.program import (
+    Execution,
+    NoSlotInTime,
+    Report,
+    SandboxLost,
+    SandboxUnavailable,
+    Submission,
+)
 
 OnRun = Callable[[int, Execution], bool]
 """Hears of each run as it ends; whether to stop there."""
@@ -29,14 +36,6 @@ _BOOT = (
     "import json,sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from sandboxes.keeper import main; main(int(sys.argv[1]))"
 )
-
-
-class SandboxLost(Exception):
-    """The keeper died; what it was running has no verdict."""
-
-
-class NoSlotInTime(Exception):
-    """Every slot was busy until it was too late to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,27 @@ class SandboxPool:
     def slots(self) -> int:
         return self._settings.slots
 
+    @property
+    def idle(self) -> int:
+        """Slots that wait for a submission."""
+        return len(self._idle)
+
     async def start(self) -> None:
         """Starts the keepers. Where there can be none, ``problem`` says why and every run fails with it."""
         try:
             await asyncio.gather(*(self._ensure(slot) for slot in self._slots))
         except SandboxUnavailable as error:
             self.problem = str(error)
+
+    async def active(self) -> tuple[str, ...]:
+        """The protections of its boxes; starts a keeper to know. Raises SandboxUnavailable."""
+        if not self.protections:
+            slot = await self._take(None)
+            try:
+                await self._ensure(slot)
+            finally:
+                self._give(slot)
+        return self.protections
 
     async def stop(self) -> None:
         for slot in self._slots:

@@ -8,9 +8,10 @@ the last one.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 MAX_FILES = 200
 MAX_NAME = 200
@@ -38,6 +39,14 @@ class Verdict(StrEnum):
 
 class SandboxUnavailable(Exception):
     """Nothing can be run here, or not in this language; the message says what to install."""
+
+
+class SandboxLost(Exception):
+    """The keeper died; what it was running has no verdict."""
+
+
+class NoSlotInTime(Exception):
+    """Every slot was busy until it was too late to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,24 @@ class Report:
     """In order; shorter than what was asked for after a failed compilation or ``stop_on_failure``."""
     protections: tuple[str, ...] = ()
     """Those active while it ran."""
+
+
+class Sandbox(Protocol):
+    """Runs submissions: :class:`sandboxes.pool.SandboxPool`, as far as its users need it."""
+
+    async def active(self) -> tuple[str, ...]:
+        """The protections of its boxes. Raises SandboxUnavailable."""
+        ...
+
+    async def run(
+        self,
+        submission: Submission,
+        on_run: Callable[[int, Execution], bool] | None = None,
+        start_by: float | None = None,
+    ) -> Report:
+        """``on_run`` hears of each run as it ends, and says whether to stop there; ``start_by`` is a time of
+        ``time.monotonic()``. Raises SandboxUnavailable, SandboxLost, NoSlotInTime."""
+        ...
 
 
 def name_problem(name: str) -> str | None:

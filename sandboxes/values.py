@@ -37,9 +37,17 @@ class Bag:
 
 
 def decode(text: bytes) -> Any:
-    """Raises NotAValue."""
+    """What a box wrote. Raises NotAValue."""
     try:
-        return _plain(json.loads(text, parse_constant=_no_constant), 0)
+        return tagged(json.loads(text, parse_constant=_no_constant))
+    except (ValueError, RecursionError) as error:
+        raise NotAValue(str(error)) from None
+
+
+def tagged(value: Any) -> Any:
+    """JSON with its tags resolved: a dict of one key that begins with ``$``. Raises NotAValue."""
+    try:
+        return _plain(value, 0)
     except (ValueError, RecursionError, KeyError, TypeError, OverflowError) as error:
         raise NotAValue(str(error)) from None
 
@@ -55,7 +63,9 @@ def _plain(value: Any, depth: int) -> Any:
         return [_plain(v, depth + 1) for v in value]
     if not isinstance(value, dict):
         return value
-    ((tag, inner),) = value.items()
+    if len(value) != 1 or not (tag := next(iter(value))).startswith("$"):
+        return {k: _plain(v, depth + 1) for k, v in value.items()}
+    inner = value[tag]
     match tag:
         case "$tuple":
             return tuple(_plain(v, depth + 1) for v in inner)

@@ -18,6 +18,7 @@ from reward_server.store.database import StoreUnavailable
 from reward_server.store.keys import KeyRing
 from reward_server.store.migrate import UnknownRevision
 from reward_server.store.servers import recent_events
+from sandboxes import doctor as sandbox_doctor, languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ def examine(settings: Settings) -> list[Finding]:
         _platform(),
         *_database(settings),
         asyncio.run(_workers()),
+        *_sandboxes(),
         *_kinds(),
     ]
 
@@ -86,6 +88,19 @@ async def _workers() -> Finding:
         return Finding("grading workers", False, str(error).strip().splitlines()[-1])
     await engine.close()
     return Finding("grading workers", True, "a worker process starts")
+
+
+def _sandboxes() -> list[Finding]:
+    works, detail = sandbox_doctor.check()
+    complete = works and detail.startswith("all ")
+    found = [Finding("sandboxes", True if complete else None if works else False, detail)]
+    if works:
+        for name, language in languages.LANGUAGES.items():
+            version = languages.version(name)
+            found.append(
+                Finding(f"language {name}", True if version else None, version or language.install)
+            )
+    return found
 
 
 def _kinds() -> list[Finding]:

@@ -100,6 +100,17 @@ class PureGrader(Grader, Protocol):
 class Context(Protocol):
     """Everything that a live grader may touch; given by ``scoring``."""
 
+    @property
+    def deadline(self) -> float:
+        """When the request's time is over (``time.monotonic()``)."""
+        ...
+
+    @property
+    def sandbox(self) -> Any:
+        """A :class:`sandboxes.program.Sandbox`. Not typed as one, because this module is part of every kind's
+        digest, and a change of the sandboxes must not make new versions of those that use none."""
+        ...
+
     async def part(self, name: str, view: View) -> Outcome:
         """Grades a part of this spec; it is reused and stored like any other grading."""
         ...

@@ -12,6 +12,7 @@ from typing import Any
 from reward_server.graders import composite, exact, format
 from reward_server.graders.answer import kind as answer
 from reward_server.graders.base import Grader, Kind, LiveGrader, PureGrader, Spec
+from reward_server.graders.code import kind as code
 
 
 class Catalog:
@@ -59,4 +60,4 @@ class Catalog:
         )
 
 
-CATALOG = Catalog((answer.KIND, exact.KIND, format.KIND))
+CATALOG = Catalog((answer.KIND, code.KIND, exact.KIND, format.KIND))

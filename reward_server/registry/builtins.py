@@ -22,6 +22,12 @@ def _case(completion: str, reward: float, reference: Any = None) -> Case:
     return Case(completion=completion, reference=reference, expect=Expectation(reward=reward))
 
 
+_SUMS = {
+    "language": "python",
+    "cases": [{"stdin": "1 2\n", "stdout": "3\n"}, {"stdin": "5", "stdout": "5"}],
+}
+_DOUBLES = {"entry_point": "double", "cases": [{"args": [1], "expected": [1, 1]}]}
+
 BUILT_INS = (
     BuiltIn(
         name="exact",
@@ -63,6 +69,24 @@ BUILT_INS = (
             _case("#### 17\n#### 18", 0.0, "18"),
             _case("#### 9+9", 0.0, "18"),
             _case("She has 18 eggs.", 0.0, "18"),
+        ),
+    ),
+    BuiltIn(
+        name="code",
+        kind="code",
+        description="A program or function that passes every hidden case, in a sandbox.",
+        cases=(
+            _case("```python\nprint(sum(map(int, input().split())))\n```", 1.0, _SUMS),
+            _case("```python\nprint(input())\n```", 0.0, _SUMS),
+            _case("```python\nimport os\nos._exit(0)\n```", 0.0, _SUMS),
+            _case("I would add the numbers.", 0.0, _SUMS),
+            _case("```python\ndef double(x):\n    return [x, x]\n```", 1.0, _DOUBLES),
+            _case(
+                "```python\nclass Yes(list):\n    def __eq__(self, other):\n        return True\n"
+                "def double(x):\n    return Yes()\n```",
+                0.0,
+                _DOUBLES,
+            ),
         ),
     ),
     BuiltIn(

@@ -17,6 +17,7 @@ from typing import Any
 
 from reward_server.graders.base import Digest, Kind, canonical_json
 from reward_server.registry.closure import source_hash
+from sandboxes import doctor
 
 
 def ingredients(kind: Kind, config: bytes, parts: Mapping[str, Digest]) -> dict[str, Any]:
@@ -88,6 +89,7 @@ def observe() -> dict[str, Any]:
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "libc": "-".join(platform.libc_ver()),
+        "sandbox": doctor.describe(),
     }
 
 

@@ -67,8 +67,19 @@ async def _until_settled(
 
 async def _mint_built_in(registry: Registry, built_in: BuiltIn, run_cases: RunCases) -> Version:
     draft = registry.draft(built_in.kind, built_in.config, name=built_in.name)
-    if failed := [r for r in await run_cases(draft, list(built_in.cases)) if not r.passed]:
-        raise RuntimeError(f"built-in {built_in.name!r} fails its own cases: {failed}")
+    if (reason := registry.catalog[built_in.kind].unavailable()) is not None:
+        # The version states the same on every host; this one will leave its items unscored.
+        log.warning("a built-in grader cannot run here", grader=built_in.name, reason=reason)
+    else:
+        try:
+            failed = [r for r in await run_cases(draft, list(built_in.cases)) if not r.passed]
+        except Unavailable as error:
+            if registry.catalog[built_in.kind].pure:
+                raise
+            log.warning("golden cases could not run", grader=built_in.name, error=error.detail)
+            failed = []
+        if failed:
+            raise RuntimeError(f"built-in {built_in.name!r} fails its own cases: {failed}")
     version, _ = await asyncio.to_thread(
         registry.mint,
         built_in.name,

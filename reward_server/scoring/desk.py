@@ -24,6 +24,7 @@ from reward_server.scoring.views import names_of, narrowed, view_bytes, view_has
 from reward_server.store.codec import outcome_columns, outcome_of
 from reward_server.store.hot import GradingKey, GradingRow, HotStore
 from reward_server.store.ids import IdMaker, now_ms
+from sandboxes.program import Sandbox
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +110,7 @@ class Desk:
         ids: IdMaker,
         environment_id: int,
         cache_items: int,
+        sandbox: Sandbox,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -119,8 +121,13 @@ class Desk:
         self._fresh: OrderedDict[GradingKey, Grading] = OrderedDict()
         """Graded and not yet stored, so not yet found by a look-up."""
         self._cache_items = cache_items
+        self._sandbox = sandbox
         self._in_flight: dict[GradingKey, _Job] = {}
         self._built: dict[str, PureGrader | LiveGrader] = {}
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self._sandbox
 
     def ask(
         self,
@@ -326,6 +333,14 @@ class _Context(Context):
         self._desk = desk
         self._ask = ask
         self.gradings: list[Grading] = []
+
+    @property
+    def deadline(self) -> float:
+        return self._ask.deadline
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self._desk.sandbox
 
     async def part(self, name: str, view: View) -> Outcome:
         subject = self._ask.subject

@@ -37,6 +37,7 @@ from reward_server.store.codec import to_json
 from reward_server.store.database import Database, StoreUnavailable
 from reward_server.store.hot import GradingRow, HotStore, KeyTaken, Submission
 from reward_server.store.ids import IdMaker, now_ms
+from sandboxes.pool import SandboxPool
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +83,9 @@ class Service:
         engine: Engine,
         environment: Environment,
         node: int,
+        sandbox: SandboxPool,
     ) -> None:
+        self.sandbox = sandbox
         self.settings = settings
         self.database = database
         self.registry = registry
@@ -105,6 +108,7 @@ class Service:
             self._ids,
             environment.id,
             settings.reuse_cache_items,
+            sandbox,
         )
         self._idempotent = IdempotentRequests(database)
         self._runs: OrderedDict[str, runs.Run] = OrderedDict()
@@ -117,6 +121,7 @@ class Service:
     async def close(self) -> None:
         """Ends after everything that was accepted is stored; requests must have ended before."""
         await self.engine.close()
+        await self.sandbox.stop()
         await self._hot.close()
 
     def forget_recent(self) -> None:

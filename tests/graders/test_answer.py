@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from reward_server.graders.answer.numbers import from_chinese, from_words
 from reward_server.graders.answer.reading import read
-from reward_server.graders.answer.visible import hide_reasoning
 from reward_server.graders.base import Digest, PureGrader, Spec, View, canonical_json
 from reward_server.graders.catalog import CATALOG
+from reward_server.graders.visible import hide_reasoning
 from reward_server.outcome import Basis, CannotScore, FailureKind, Scored
 from reward_server.registry.builtins import BUILT_INS
 from tests.graders.answer_completions import COMPLETIONS

@@ -16,7 +16,7 @@ from typing import Literal
 
 from reward_server.graders.answer.lexer import matching_brace
 from reward_server.graders.answer.surroundings import alternatives, denied, joined, whole_formula
-from reward_server.graders.answer.visible import visible
+from reward_server.graders.visible import visible
 
 Rule = Literal["answer_tag", "boxed", "hash", "statement", "letter", "whole"]
 _MAX_BOX = 6000

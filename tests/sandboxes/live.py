@@ -1,0 +1,87 @@
+"""A pool on an event loop of its own, for tests that are not asynchronous themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reward_server.graders.base import Digest, LiveGrader, Spec, View, canonical_json
+from reward_server.graders.catalog import CATALOG
+from reward_server.outcome import CannotScore, Outcome, Unscored
+from sandboxes.pool import PoolSettings, SandboxPool
+from tests.sandboxes.needs import uid_of_worker
+
+T = TypeVar("T")
+
+
+class Live:
+    """Runs coroutines of a pool, and grades with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: SandboxPool) -> None:
+        self._loop = loop
+        self.pool = pool
+
+    def wait(self, work: Coroutine[Any, Any, T], timeout_s: float = 60) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def grade(
+        self,
+        completion: str,
+        reference: Any,
+        sandbox: Any = None,
+        deadline_s: float = 60,
+        **config: Any,
+    ) -> Outcome:
+        grader = CATALOG.build(Spec("code", canonical_json(config), Digest("sha256:test")))
+        context = _Context(time.monotonic() + deadline_s, sandbox or self.pool)
+        assert isinstance(grader, LiveGrader)
+        assert grader.reference_problem(reference) is None, grader.reference_problem(reference)
+
+        async def graded() -> Outcome:
+            try:
+                outcome = await grader.grade_live(
+                    View(completion=completion, reference=reference), context
+                )
+            except CannotScore as error:
+                return Unscored(error.kind, error.detail)
+            return outcome
+
+        return self.wait(graded())
+
+    def reward(self, completion: str, reference: Any, **config: Any) -> float:
+        outcome = self.grade(completion, reference, **config)
+        assert not isinstance(outcome, Unscored), outcome
+        return outcome.reward
+
+
+class _Context:
+    def __init__(self, deadline: float, sandbox: Any) -> None:
+        self.deadline = deadline
+        self.sandbox = sandbox
+
+    async def part(self, name: str, view: View) -> Outcome:
+        raise NotImplementedError
+
+
+@contextmanager
+def live_pool(slots: int = 1, cache: Path | None = None) -> Iterator[Live]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    async def made() -> SandboxPool:
+        return SandboxPool(PoolSettings(slots=slots, first_uid=uid_of_worker() + 100, cache=cache))
+
+    live = Live(loop, asyncio.run_coroutine_threadsafe(made(), loop).result(10))
+    try:
+        yield live
+    finally:
+        live.wait(live.pool.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
