@@ -13,9 +13,10 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from reward_server.api import graders, health, problem_json, runs, score, scores
+from reward_server.api import graders, health, problem_json, runs, sandbox_fusion, score, scores
 from reward_server.api.leaving import Leavers
 from reward_server.host import CATALOG, running
+from reward_server.protocols.sandbox_fusion import RunCodeRequest
 from reward_server.registry.digest import library_version
 from reward_server.schema import GraderRegistration, RunRequest, ScoreRequest
 from reward_server.settings import Settings
@@ -24,6 +25,7 @@ _BODIES: dict[str, type[BaseModel]] = {
     "/score": ScoreRequest,
     "/graders": GraderRegistration,
     "/runs": RunRequest,
+    "/adapters/sandbox-fusion/run_code": RunCodeRequest,
 }
 """Bodies that routes read themselves (for speed, and for one error format)."""
 
@@ -67,7 +69,7 @@ def create_app(settings: Settings | None = None, *, catalog: str = CATALOG) -> F
         lifespan=lifespan,
         redoc_url=None,
     )
-    for module in (score, graders, scores, runs, health):
+    for module in (score, graders, scores, runs, health, sandbox_fusion):
         app.include_router(module.router)
     problem_json.install(app)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+
 from starlette.requests import Request
 
 from reward_server.api.state import host_of
@@ -9,6 +12,13 @@ from reward_server.problems import Forbidden, Unauthorized
 from reward_server.store.keys import Scope
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def _password(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return ""
 
 
 def require(request: Request, scope: Scope) -> None:
@@ -25,7 +35,9 @@ def require(request: Request, scope: Scope) -> None:
             )
         return
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token:
+    if scheme.lower() == "basic":
+        token = _password(token)  # clients that only take a URL: http://key:<key>@host/…
+    if scheme.lower() not in ("bearer", "basic") or not token:
         raise Unauthorized("send Authorization: Bearer <key>")
     key = keys.check(token.strip())
     if key is None:

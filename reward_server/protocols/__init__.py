@@ -1,0 +1,1 @@
+"""Other systems' wire formats, one file each: pure functions in and out."""
