@@ -152,14 +152,14 @@ def test_verls_own_client_scores_with_it(tmp_path: Path) -> None:
         capture_output=True,
     )
     sums = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
-    calls = {"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3", "7"]}
+    calls = {"fn_name": "sum_of", "inputs": ["1\n2", "3\n4"], "outputs": ["3", "7"]}
     cases = [
         ("```python\nprint(sum(map(int, input().split())))\n```", sums),
         ("```python\nprint(3)\n```", sums),
         ("```python\nimport os; os._exit(0)\n```", sums),
         ("```python\nwhile True: pass\n```", sums, False, 1),
-        ("```python\ndef add(a, b): return a + b\n```", calls),
-        ("```python\nclass Solution:\n    def add(self, a, b): return a - b\n```", calls),
+        ("```python\ndef sum_of(a, b): return a + b\n```", calls),
+        ("```python\nclass Solution:\n    def sum_of(self, a, b): return a - b\n```", calls),
     ]
     server = LiveServer(tmp_path / "data")
     try:
