@@ -39,6 +39,7 @@ RUN touch constraints.txt \
     && /opt/venv/bin/pip install --find-links wheels -c constraints.txt -r requirements.txt ${PIP_ARGS}
 COPY README.md LICENSE ./
 COPY reward_server ./reward_server
+COPY sandboxes ./sandboxes
 RUN /opt/venv/bin/pip install --no-index --no-deps --no-build-isolation . \
     && /opt/venv/bin/pip uninstall --yes --quiet setuptools \
     && /opt/venv/bin/pip check \
@@ -48,6 +49,11 @@ FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="reward-server" \
       org.opencontainers.image.description="Versioned graders behind an HTTP service, for reinforcement learning of language models" \
       org.opencontainers.image.licenses="Apache-2.0"
+# Sandboxes for kind `code`; without the package index the image goes without.
+RUN command -v bwrap >/dev/null \
+    || (apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap libseccomp2 \
+        && rm -rf /var/lib/apt/lists/*) \
+    || echo "no bubblewrap: kind code will leave its items unscored"
 RUN groupadd --gid 10001 reward \
     && useradd --uid 10001 --gid reward --no-create-home --home-dir /var/lib/reward-server \
         --shell /usr/sbin/nologin reward \

@@ -1,4 +1,5 @@
-# make setup   a virtual environment in .venv with everything pinned by constraints.txt
+# make setup   a virtual environment in .venv with everything pinned by constraints.txt; and bubblewrap,
+#              which runs the programs of kind `code`, where it is missing and can be installed (as root, with apt)
 # make serve   set up, then start the server on SQLite at http://127.0.0.1:8080
 # make test    set up, then lint, type check, import contracts and tests
 # make bench   the benchmarks
@@ -20,6 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): reward-server with the extras server, postgres, dev (pinned by constraints.txt)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[server,postgres,dev]'
+	@./.ci/sandbox-packages
 	@touch $@
 
 serve: setup
@@ -43,6 +45,8 @@ pytest: setup
 bench: setup
 	$(BIN)/python -m benchmarks.http_score
 	$(BIN)/python -m benchmarks.answer
+	$(BIN)/python -m benchmarks.code
+	$(BIN)/python -m benchmarks.sandbox_soak --minutes 10
 	$(BIN)/python -m benchmarks.soak
 
 docs: setup

@@ -80,6 +80,11 @@ class SandboxPool:
         """Slots that wait for a submission."""
         return len(self._idle)
 
+    @property
+    def keepers(self) -> list[int]:
+        """Process ids of the keepers that are running."""
+        return [slot.process.pid for slot in self._slots if slot.process is not None]
+
     async def start(self) -> None:
         """Starts the keepers. Where there can be none, ``problem`` says why and every run fails with it."""
         try:
