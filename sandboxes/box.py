@@ -301,6 +301,9 @@ class Box:
                 raise BoxFailed(f"control group: {error}") from None
             self._oom = self._group.out_of_memory()
         ours, theirs = _pipes(with_result=call is not None)
+        if self.house.uid is not None:
+            for fd in theirs:
+                os.fchown(fd, self.house.uid, -1)  # or the program could not open /dev/stdin
         brought = os.memfd_create("fetched", os.MFD_CLOEXEC)
         message: dict[str, Any] = {
             "op": "run",

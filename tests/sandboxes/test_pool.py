@@ -1,0 +1,257 @@
+"""The pool and its keepers: what a submission gets, and what becomes of it when something dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from sandboxes import languages
+from sandboxes.program import (
+    Execution,
+    Limits,
+    Report,
+    Run,
+    SandboxLost,
+    SandboxUnavailable,
+    Submission,
+    Verdict,
+    files_problem,
+    name_problem,
+)
+from tests.attacks.code.attempt import alive_as
+from tests.sandboxes.live import Live, live_pool
+from tests.sandboxes.needs import needs_bubblewrap, uid_of_worker
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live_pool(cache=tmp_path_factory.mktemp("cache")) as found:
+        yield found
+
+
+def run(
+    live: Live, source: str, *runs: Run, language: str = "python", limits: Limits | None = None
+) -> Report:
+    return live.wait(
+        live.pool.run(Submission(language, source, runs or (Run(),), limits or Limits()))
+    )
+
+
+def one(
+    live: Live, source: str, run_: Run | None = None, limits: Limits | None = None
+) -> Execution:
+    return run(live, source, run_ or Run(), limits=limits).runs[0]
+
+
+@needs_bubblewrap
+def test_an_execution_says_how_it_ended(live: Live) -> None:
+    done = one(live, "import sys\nprint('out'); print('err', file=sys.stderr); sys.exit(3)")
+    assert (done.verdict, done.exit_code, done.signal) == (Verdict.RUNTIME_ERROR, 3, None)
+    assert (done.stdout, done.stderr) == (b"out\n", b"err\n")
+    killed = one(live, "import os\nos.kill(os.getpid(), 15)")
+    assert (killed.exit_code, killed.signal) == (None, signal.SIGTERM)
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("exit()", 0),
+        ("quit(4)", 4),
+        ("raise SystemExit('no')", 1),
+        ("import sys\nsys.exit(256 + 7)", 7),
+        ("import os\nos._exit(9)", 9),
+        ("import threading\nthreading.Thread(target=lambda: print(1)).start()", 0),
+        ("import atexit\natexit.register(print, 1)", 0),
+        ("if __name__ == '__main__': raise SystemExit(5)", 5),
+        ("import multiprocessing as m\nwith m.Pool(2) as p: print(sum(p.map(abs, [1, -2])))", 0),
+        ("import asyncio\nasyncio.run(asyncio.sleep(0))", 0),
+        ("import subprocess\nsubprocess.run(['/bin/echo', 'hi'], check=True)", 0),
+        ("import tempfile\ntempfile.TemporaryFile().write(b'x')", 0),
+        ("print(open('/dev/stdin').read())", 0),
+        ("import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return n and f(n - 1)\nf(20000)", 0),
+        ("import dataclasses\n@dataclasses.dataclass\nclass A: x: int\nprint(A(1))", 0),
+        (
+            "import random, decimal, json, re, heapq, bisect, fractions, itertools, functools, string",
+            0,
+        ),
+        ("print('\\u4e2d\\u6587')", 0),
+    ],
+)
+def test_python_behaves_as_the_interpreter_does(live: Live, source: str, expected: int) -> None:
+    done = one(live, source, Run(stdin=b"x"))
+    assert done.exit_code == expected, done
+
+
+@needs_bubblewrap
+def test_node_reads_dev_stdin(live: Live) -> None:
+    if languages.installed("javascript") is None:
+        pytest.skip("node is not installed")
+    done = run(
+        live,
+        "process.stdout.write(require('fs').readFileSync('/dev/stdin'))",
+        Run(b"x"),
+        language="javascript",
+    )
+    assert done.runs[0].stdout == b"x"
+
+
+@needs_bubblewrap
+def test_a_traceback_shows_the_program_alone(live: Live) -> None:
+    done = one(live, "def f():\n    return 1 / 0\nf()")
+    assert b"ZeroDivisionError" in done.stderr
+    assert b"main.py" in done.stderr
+    assert b"<init>" not in done.stderr
+
+
+@needs_bubblewrap
+def test_megabytes_go_in_and_out(live: Live) -> None:
+    data = os.urandom(3 << 20).hex().encode()
+    source = "import sys\nsys.stdout.write(sys.stdin.read())"
+    assert one(live, source, Run(stdin=data), Limits(output_kb=8192)).stdout == data
+    cut = one(live, source, Run(stdin=data), Limits(output_kb=64))
+    assert (cut.verdict, len(cut.stdout), cut.stdout_truncated) == (
+        Verdict.OUTPUT_LIMIT,
+        64 << 10,
+        True,
+    )
+
+
+@needs_bubblewrap
+def test_a_program_that_does_not_read_its_input_is_not_held_up(live: Live) -> None:
+    assert one(live, "print(1)", Run(stdin=b"x" * (8 << 20))).stdout == b"1\n"
+
+
+@needs_bubblewrap
+def test_cpu_time_and_memory_are_measured(live: Live) -> None:
+    done = one(live, "import time\nx = bytearray(60 << 20)\nwhile time.process_time() < 0.3: pass")
+    assert 0.25 < done.cpu_s < 1.0
+    assert 60 < done.memory_mb < 120
+
+
+@needs_bubblewrap
+def test_a_run_has_files_and_arguments_of_its_own(live: Live) -> None:
+    source = "import os, sys\nprint(sorted(os.listdir()), sys.argv[1:])"
+    first, second = run(live, source, Run(argv=("a",), files={"x/y.txt": b"1"}), Run()).runs
+    assert first.stdout == b"['main.py', 'x'] ['a']\n"
+    assert second.stdout == b"['main.py'] []\n"
+
+
+@needs_bubblewrap
+def test_a_compiled_program_is_kept_for_the_next_time(live: Live) -> None:
+    source = '#include <stdio.h>\nint main(void){puts("kept");return 0;}'
+    first, second = (run(live, source, language="c") for _ in range(2))
+    assert first.compilation is not None
+    assert second.compilation is not None
+    assert (first.compilation.detail, second.compilation.detail) == ("", "cached")
+    assert second.runs[0].stdout == b"kept\n"
+
+
+@needs_bubblewrap
+def test_a_program_cannot_change_what_was_compiled(live: Live) -> None:
+    source = '#include <stdio.h>\nint main(void){FILE*f=fopen("/build/main","w");puts(f?"HOLE":"ok");return 0;}'
+    assert [e.stdout for e in run(live, source, Run(), Run(), language="c").runs] == [b"ok\n"] * 2
+
+
+@needs_bubblewrap
+def test_runs_stop_at_a_failure_where_that_is_asked_for(live: Live) -> None:
+    submission = Submission("python", "raise ValueError", (Run(),) * 3, stop_on_failure=True)
+    assert len(live.wait(live.pool.run(submission)).runs) == 1
+
+
+@needs_bubblewrap
+def test_who_hears_of_the_runs_can_stop_them(live: Live) -> None:
+    submission = Submission(
+        "python", "print(input())", tuple(Run(stdin=b"%d" % n) for n in range(5))
+    )
+    report = live.wait(live.pool.run(submission, lambda number, execution: number == 1))
+    assert [e.stdout for e in report.runs] == [b"0\n", b"1\n"]
+    assert one(live, "print(1)").stdout == b"1\n"
+
+
+@needs_bubblewrap
+def test_a_cancelled_submission_leaves_nothing_and_the_slot_goes_on(live: Live) -> None:
+    async def cancelled() -> bool:
+        task = asyncio.ensure_future(
+            live.pool.run(Submission("python", "while True: pass", (Run(),), Limits(60, 60)))
+        )
+        while live.pool.idle:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    assert live.wait(cancelled())
+    assert one(live, "print(1)").stdout == b"1\n"
+
+
+@needs_bubblewrap
+def test_a_keeper_that_dies_is_replaced(live: Live) -> None:
+    one(live, "print(1)")
+    (pid,) = live.pool.keepers
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SandboxLost):
+        one(live, "print(1)")
+    assert one(live, "print(2)").stdout == b"2\n"
+    assert live.pool.keepers != [pid]
+
+
+@needs_bubblewrap
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give boxes a user of their own")
+def test_boxes_die_with_a_keeper_that_was_killed(live: Live) -> None:
+    async def killed() -> None:
+        task = asyncio.ensure_future(
+            live.pool.run(Submission("python", "while True: pass", (Run(),), Limits(60, 60)))
+        )
+        while live.pool.idle or not alive_as(uid_of_worker() + 100):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        os.kill(live.pool.keepers[0], signal.SIGKILL)
+        with pytest.raises(SandboxLost):
+            await task
+        for _ in range(500):
+            if not [name for name in alive_as(uid_of_worker() + 100) if name]:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(alive_as(uid_of_worker() + 100))
+
+    live.wait(killed())
+
+
+@needs_bubblewrap
+def test_an_unknown_language_is_unavailable(live: Live) -> None:
+    with pytest.raises(SandboxUnavailable, match="there are python"):
+        run(live, "x", language="cobol")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/etc/passwd", "../x", "a/../b", "./a", "a//b", "a\0b", "a\nb", "conftest.py", "d/Conftest.py", "x.pth",
+     "sitecustomize.py", "x" * 201, "a.so"],
+)  # fmt: skip
+def test_a_bad_name_is_refused(name: str) -> None:
+    assert name_problem(name)
+
+
+@given(st.text(max_size=40))
+def test_a_name_that_is_taken_stays_below_its_folder(name: str) -> None:
+    if name_problem(name) is None:
+        assert not os.path.isabs(name)
+        assert Path("/w").joinpath(name).resolve().is_relative_to("/w")
+
+
+def test_files_are_capped_and_do_not_overlap() -> None:
+    assert files_problem({"a": b"", "a/b": b""}, Limits())
+    assert files_problem({"a": bytes(2 << 20)}, Limits(disk_mb=1))
+    assert files_problem({str(n): b"" for n in range(300)}, Limits())
+    assert files_problem({"a": b"1", "b/c": b"2"}, Limits()) is None
