@@ -31,6 +31,13 @@ _INIT_PIDS = 4
 _BOX_STACK = 8 << 20
 """What threads of the box's interpreter get by default; the stack of a program itself may grow to its own limit."""
 _UID_IN_BOX = 1000
+_INSTALLING_MB = 128
+_INIT_CPU_S = 0.02
+_INIT_SHARE = 0.01
+"""CPU time of process 1 in a run, which the group counts too: at its ends, and for each second between."""
+_TICK_MS = 100.0
+_BY_FILE = b"@"
+_MOST_IN_A_MESSAGE = 60_000
 _STDERR_CAP = 64 << 10
 _CHUNK = 1 << 16
 _PIPE = 1 << 20
@@ -197,6 +204,10 @@ class Box:
         self._ended = False
         self._closed_at: float | None = None
         self._oom = 0
+        self._held_mb = 0
+        self._given_bytes = self._given_files = 0
+        self._cpu_before: float | None = None
+        self._began = 0.0
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,10 +260,10 @@ class Box:
     ) -> None:
         """Gives the submission's files to process 1. Raises BoxFailed."""
         self.wait_ready()
-        index, blob = _blob(
-            {self.language.source: source.encode("utf-8", "surrogatepass"), **files}
-        )
-        self._build = f"size={build_mb << 20},nr_inodes=1000,mode=755".encode()
+        given = {self.language.source: source.encode("utf-8", "surrogatepass"), **files}
+        self._given_bytes, self._given_files = _pages(given), _names(given)
+        index, blob = _blob(given)
+        self._build = f"size={build_mb << 20},nr_inodes=5000,mode=755".encode()
         self._tell(
             {
                 "op": "setup",
@@ -270,6 +281,10 @@ class Box:
     def install(self, files: dict[str, bytes]) -> None:
         """Puts compiled files where programs can read and run them, and not write. Raises BoxFailed."""
         index, blob = _blob(files)
+        self._held_mb = (_pages(files) >> 20) + 1
+        if self._group is not None:
+            with suppress(OSError):  # room for them: the limit of the last run may be a small one
+                self._group.limit((_INSTALLING_MB + self._held_mb) << 20, 64)
         self._tell({"op": "install", "files": index, "build": self._build}, [blob])
         os.close(blob)
         self._hear(_START_S)
@@ -292,9 +307,13 @@ class Box:
         ``stop``: a socket whose becoming readable cancels the run. Raises BoxFailed.
         """
         language = self.language
+        self._began = time.monotonic()
+        self._cpu_before = self._group.cpu_s() if self._group is not None else None
         if self._group is not None:
             pids = limits.pids + language.pids + _INIT_PIDS
-            memory = limits.memory_mb + language.memory_mb + limits.disk_mb + _INIT_MB
+            memory = (
+                limits.memory_mb + language.memory_mb + limits.disk_mb + self._held_mb + _INIT_MB
+            )
             try:
                 self._group.limit(memory << 20, pids)
             except OSError as error:
@@ -311,10 +330,11 @@ class Box:
             "python": language.source,
             "arguments": list(arguments),
             "call": call and {"entry_point": call.entry_point, "args": call.args, "kwargs": call.kwargs},
-            "limits": _rlimits(limits, language),
+            "limits": _rlimits(limits, language, counted=self.house.groups.memory),
             "cpu_s": limits.cpu_s,
-            "disk": limits.disk_mb << 20,
-            "inodes": limits.files + 8,
+            # What is put there for the program does not count against what it may write.
+            "disk": (limits.disk_mb << 20) + self._given_bytes + _pages(files or {}),
+            "inodes": limits.files + 8 + self._given_files + _names(files or {}),
             "files": [],
             "fetch": None if fetch is None else list(fetch),
             "cap": limits.disk_mb << 20,
@@ -323,13 +343,18 @@ class Box:
         if files:
             message["files"], blob = _blob(files)
             extra.append(blob)
+        compiled = argv is not None and argv[0].startswith("/build/")
         try:
-            self._tell(message, [*extra, brought, *theirs])
-        finally:
-            for fd in (*extra, *theirs):
-                os.close(fd)
-        try:
-            return self._follow(limits, stdin, ours, brought, stop)
+            try:
+                self._tell(message, [*extra, brought, *theirs])
+            except BoxFailed:
+                for fd in ours:
+                    os.close(fd)
+                raise
+            finally:
+                for fd in (*extra, *theirs):
+                    os.close(fd)
+            return self._follow(limits, stdin, ours, brought, stop, argv_of_program=compiled)
         finally:
             os.close(brought)
 
@@ -340,6 +365,8 @@ class Box:
         ours: list[int],
         brought: int,
         stop: socket.socket | None,
+        *,
+        argv_of_program: bool,
     ) -> Execution:
         """Feeds and drains the program until process 1 says that nothing of it is left."""
         feed, *outputs = ours
@@ -366,6 +393,12 @@ class Box:
             while ended is None or open_pipes:
                 now = time.monotonic()
                 wait = None if deadline is None else max(0.0, deadline - now) * 1e3
+                if started and ended is None and not killed:
+                    wait = min(_TICK_MS, wait or 0.0)
+                    if self._used_s() > limits.cpu_s:
+                        killed = "cpu"
+                        self._tell({"op": "kill", "why": killed})
+                        deadline = time.monotonic() + _START_S
                 for fd, events in poll.poll(wait):
                     if fd == feed:
                         with suppress(BlockingIOError, BrokenPipeError):
@@ -404,7 +437,10 @@ class Box:
                                 deadline = time.monotonic() + _START_S
                         elif words[0] == "ended":
                             ended, deadline = words, time.monotonic() + 5.0
-                        elif words[0] == "refused":
+                        elif words[0] == "unexecutable" and argv_of_program:
+                            # The program's own file is none that the kernel takes: its doing, not ours.
+                            return Execution(Verdict.RUNTIME_ERROR, 126, detail=" ".join(words[1:]))
+                        elif words[0] in ("refused", "unexecutable"):
                             raise BoxFailed(
                                 "the program could not be started: " + " ".join(words[1:])
                             )
@@ -436,11 +472,11 @@ class Box:
         words: list[str],
         brought: int,
     ) -> Execution:
-        _, by_init, status, used_us, took_us, peak_kb, full, taken = words
+        _, by_init, status, used_us, took_us, peak_kb, full, at, left_out = words
         killed = killed or ("" if by_init == "-" else by_init)
         code = int(status)
         number = os.WTERMSIG(code) if os.WIFSIGNALED(code) else None
-        cpu_s = int(used_us) / 1e6
+        cpu_s = max(int(used_us) / 1e6, self._used_s())
         if self._group is not None and self._group.out_of_memory() > self._oom:
             killed = "memory"
         verdict = _verdict(
@@ -449,9 +485,8 @@ class Box:
         if verdict is Verdict.TIME_LIMIT and not killed:
             killed = "cpu"
         files, offset = {}, 0
-        for name, size in marshal.loads(
-            bytes.fromhex(taken)
-        ):  # written by process 1, not by the program
+        index = os.pread(brought, os.fstat(brought).st_size - int(at), int(at))
+        for name, size in marshal.loads(index):  # written by process 1, not by the program
             files[name] = os.pread(brought, size, offset)
             offset += size
         return Execution(
@@ -469,7 +504,16 @@ class Box:
             killed,
             starved and killed == "wall" and cpu_s < limits.cpu_s,
             files,
+            f"{left_out} files did not fit" if left_out != "0" else "",
         )
+
+    def _used_s(self) -> float:
+        """CPU seconds of this run by the group's count, less what process 1 may have used; 0 without one."""
+        now = self._group.cpu_s() if self._group is not None else None
+        if now is None or self._cpu_before is None:
+            return 0.0
+        own = _INIT_CPU_S + _INIT_SHARE * (time.monotonic() - self._began)
+        return max(0.0, now - self._cpu_before - own)
 
     def _lost(self, limits: Limits, pipes: list[_Pipe], took_s: float, why: str) -> Execution:
         """The box died under the program: the kernel killed process 1, or something that should not be."""
@@ -487,7 +531,18 @@ class Box:
 
     def _tell(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         try:
-            socket.send_fds(self._control, [marshal.dumps(message, 2)], fds or [])
+            body = marshal.dumps(message, 2)
+            if len(body) <= _MOST_IN_A_MESSAGE:
+                socket.send_fds(self._control, [body], fds or [])
+                return
+            fd = os.memfd_create("message", os.MFD_CLOEXEC)
+            try:
+                view = memoryview(body)
+                while len(view):
+                    view = view[os.write(fd, view) :]
+                socket.send_fds(self._control, [_BY_FILE], [fd, *(fds or [])])
+            finally:
+                os.close(fd)
         except OSError as error:
             raise BoxFailed(f"{self._why()} ({error})") from None
 
@@ -595,13 +650,17 @@ def _environment() -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
+        "MALLOC_ARENA_MAX": "2",
         "GOCACHE": "/scratch/tmp/go",
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=mod",
     }
 
 
-def _rlimits(limits: Limits, language: Language) -> dict[str, int | tuple[int, int]]:
+def _rlimits(
+    limits: Limits, language: Language, *, counted: bool
+) -> dict[str, int | tuple[int, int]]:
+    """``counted``: whether a control group counts the memory, so that these need not."""
     memory = (limits.memory_mb + language.memory_mb) << 20
     cpu = int(limits.cpu_s) + 1
     found: dict[str, int | tuple[int, int]] = {
@@ -613,15 +672,26 @@ def _rlimits(limits: Limits, language: Language) -> dict[str, int | tuple[int, i
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_STACK": min(language.stack_mb, max(8, limits.memory_mb)) << 20,
-        "RLIMIT_DATA": memory,
     }
-    if language.address_space:
-        found["RLIMIT_AS"] = memory + (
-            64 << 20
-        )  # the interpreter's own libraries are mapped, not used
+    if not counted:
+        # Both count what is mapped, not what is used: stacks of threads, arenas, libraries. So there is some room.
+        found["RLIMIT_DATA"] = memory + _STACKS * (language.stack_mb << 20)
+        if language.address_space:
+            found["RLIMIT_AS"] = memory + _STACKS * (language.stack_mb << 20) + (64 << 20)
     return found
 
 
+def _pages(files: dict[str, bytes]) -> int:
+    """Bytes that files take on a disk in memory."""
+    return sum((len(content) + 4095) // 4096 * 4096 for content in files.values())
+
+
+def _names(files: dict[str, bytes]) -> int:
+    """Files and folders that they are, at most."""
+    return sum(name.count("/") + 1 for name in files)
+
+
+_STACKS = 2
 _TOLD = (
     b"MemoryError",
     b"std::bad_alloc",
@@ -644,6 +714,8 @@ def _verdict(
             return Verdict.TIME_LIMIT
     if cpu_s > limits.cpu_s or number == signal.SIGXCPU:
         return Verdict.TIME_LIMIT
+    if peak_kb > (limits.memory_mb + language.memory_mb) << 10:
+        return Verdict.MEMORY_LIMIT
     if code == 0:
         return Verdict.OK
     if number == signal.SIGXFSZ or full:

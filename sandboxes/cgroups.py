@@ -124,10 +124,15 @@ class Group:
                 _write(self._v2 / "memory.swap.max", "0")
             _write(self._v2 / "pids.max", str(pids))
         if (memory := self._v1.get("memory")) is not None:
-            # The plain limit first: the kernel refuses one above that of memory and swap together.
-            _write(memory / "memory.limit_in_bytes", str(memory_bytes))
+            # The kernel refuses a plain limit above that of memory and swap together: when it rises, that first.
+            both = memory / "memory.memsw.limit_in_bytes"
+            try:
+                _write(memory / "memory.limit_in_bytes", str(memory_bytes))
+            except OSError:
+                _write(both, str(memory_bytes))
+                _write(memory / "memory.limit_in_bytes", str(memory_bytes))
             with contextlib.suppress(OSError):
-                _write(memory / "memory.memsw.limit_in_bytes", str(memory_bytes))
+                _write(both, str(memory_bytes))
         if (folder := self._v1.get("pids")) is not None:
             _write(folder / "pids.max", str(pids))
 
@@ -139,6 +144,18 @@ class Group:
             if (memory := self._v1.get("memory")) is not None:
                 return _field(memory / "memory.oom_control", "oom_kill")
         return 0
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of everything that ever ran in it; None where nothing counts them.
+
+        What a parent's rusage leaves out is in it: children that nobody waited for.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            if self._v2 is not None:
+                return _field(self._v2 / "cpu.stat", "usage_usec") / 1e6
+            if (folder := self._v1.get("cpuacct")) is not None:
+                return int((folder / "cpuacct.usage").read_text()) / 1e9
+        return None
 
     def remove(self) -> bool:
         """Whether it is gone; a group with processes in it stays."""

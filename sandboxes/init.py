@@ -32,6 +32,7 @@ import _sitebuiltins
 import _socket
 import errno
 import gc
+import io
 import marshal
 import os
 import resource
@@ -56,6 +57,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MNT_DETACH = 1, 2, 4, 32, 2
 CAPABILITIES = 41
 CAPABILITY_VERSION_3 = 0x20080522
 MAX_MESSAGE = 1 << 17
+BY_FILE = b"@"
 CHUNK = 1 << 20
 TICK_MS = 50
 """How often the CPU time of a running tree is added up."""
@@ -113,6 +115,10 @@ def receive(control):
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
             for at in range(0, len(payload) - 3, 4):
                 fds.append(int.from_bytes(payload[at : at + 4], sys.byteorder))
+    if data == BY_FILE:  # too large for one message
+        body = fds.pop(0)
+        data = os.pread(body, os.fstat(body).st_size, 0)
+        os.close(body)
     return marshal.loads(data), fds
 
 
@@ -123,9 +129,7 @@ def answer(control, *words):
 # ── disks ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fresh_scratch(size, inodes, first):
-    if not first:
-        c("umount2", SCRATCH.encode(), MNT_DETACH)
+def fresh_scratch(size, inodes):
     options = f"size={size},nr_inodes={inodes},mode=755".encode()
     c("mount", b"scratch", SCRATCH.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options)
     for name in ("tmp", "work", "shm", "out"):
@@ -180,8 +184,10 @@ def open_beneath(folder, name):
 
 
 def gather(folder, names, fd, cap):
-    """Copies files into ``fd`` one behind the other; (name, size) of those that exist and fit."""
-    taken, room = [], cap
+    """Copies files into ``fd`` one behind the other, and behind them an index: (name, size) of those that
+    exist and fit. Returns where the index begins, and how many did not fit.
+    """
+    taken, room, left_out = [], cap, 0
     for name in names:
         source = open_beneath(folder, name)
         if source < 0:
@@ -189,6 +195,7 @@ def gather(folder, names, fd, cap):
         try:
             size = os.fstat(source).st_size
             if size > room:
+                left_out += 1
                 continue
             left = size
             while left and (data := os.read(source, min(CHUNK, left))):
@@ -201,7 +208,11 @@ def gather(folder, names, fd, cap):
             taken.append((name, size))
         finally:
             os.close(source)
-    return taken
+    at = os.lseek(fd, 0, os.SEEK_CUR)
+    index = marshal.dumps(taken, 2)
+    while index:
+        index = index[os.write(fd, index) :]
+    return at, left_out
 
 
 def listing(folder, limit):
@@ -223,7 +234,9 @@ def listing(folder, limit):
 
 
 def tree():
-    """(CPU seconds, seconds ready without a core) of everything alive in the box but process 1."""
+    """Of everything alive in the box but process 1: (CPU seconds, seconds for which the one that waited
+    longest was ready without a core).
+    """
     used = waited = 0.0
     try:
         names = os.listdir("/proc")
@@ -237,7 +250,7 @@ def tree():
                 fields = file.read().rpartition(b")")[2].split()
             used += sum(int(f) for f in fields[11:15]) / CLOCK_TICKS
             with open("/proc/" + name + "/schedstat", "rb") as file:
-                waited += int(file.read().split()[1]) / 1e9
+                waited = max(waited, int(file.read().split()[1]) / 1e9)
         except (OSError, IndexError, ValueError):
             continue
     return used, waited
@@ -284,7 +297,9 @@ def watch(control, main, cpu_s):
             if message[0]["op"] == "kill":
                 killed = message[0]["why"]
             elif message[0]["op"] == "waited":
-                answer(control, "waited", int(tree()[1] * 1e6))
+                used, waited = tree()
+                # Less what it used itself: processes of one program that wait for each other are no load of ours.
+                answer(control, "waited", int(max(0.0, waited - used) * 1e6))
         if process in ready:
             break
         if not events and tree()[0] > cpu_s:
@@ -346,7 +361,11 @@ def child(job, fds, seccomp):
         confine(job, seccomp)
         if job["argv"] is not None:
             # What follows closes the descriptor if it succeeds: the keeper's sign that the program runs.
-            os.execve(job["argv"][0], job["argv"], os.environ)
+            try:
+                os.execve(job["argv"][0], job["argv"], os.environ)
+            except OSError as error:
+                os.write(63, f"X{error.errno} {error}".encode()[:500])
+                os._exit(126)
         os.write(63, b"S")
         os.close(63)
         return job
@@ -376,7 +395,11 @@ def start(control, job, fds, seccomp):
     if text not in (b"", b"S"):
         kill_all()
         reap(pid)
-        answer(control, "refused", text[1:].decode("utf-8", "replace"))
+        answer(
+            control,
+            "unexecutable" if text[:1] == b"X" else "refused",
+            text[1:].decode("utf-8", "replace"),
+        )
         return -1, None
     answer(control, "started")
     return pid, None
@@ -387,7 +410,7 @@ def serve():
     control = _socket.socket(fileno=CONTROL)
     os.set_inheritable(CONTROL, False)
     for number in (_signal.SIGINT, _signal.SIGPIPE):
-        _signal.signal(number, _signal.SIG_DFL)
+        _signal.signal(number, _signal.SIG_DFL)  # one that has a handler could be sent to process 1
     c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
         with open("/proc/sys/user/max_user_namespaces", "w") as file:
@@ -406,10 +429,11 @@ def serve():
     builtins = sys.modules["builtins"]
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.help = _sitebuiltins._Helper()
     gc.collect()
     gc.freeze()  # the collector of a child would touch, and so copy, all that is shared
     answer(control, "ready")
-    files, seccomp, first = ([], -1), b"", True
+    files, seccomp = ([], -1), b""
     while True:
         received = receive(control)
         if received is None:
@@ -451,9 +475,10 @@ def serve():
             os.close(fds[0])
             answer(control, "installed")
         elif op == "run":
+            mounted = False
             try:
-                fresh_scratch(message["disk"], message["inodes"], first)
-                first = False
+                fresh_scratch(message["disk"], message["inodes"])
+                mounted = True
                 put(WORK, files[0], files[1])
                 if message["files"]:
                     put(WORK, message["files"], fds.pop(0))
@@ -462,6 +487,8 @@ def serve():
                 answer(control, "refused", f"{error.errno} scratch disk: {error}")
                 for fd in fds:
                     os.close(fd)
+                if mounted:
+                    c("umount2", SCRATCH.encode(), MNT_DETACH)
                 continue
             began = time.monotonic()
             pid, job = start(control, message, fds, seccomp)
@@ -475,25 +502,43 @@ def serve():
                 full = int(disk.f_bavail == 0 or disk.f_favail == 0)
                 names = message["fetch"]
                 if names is None:
-                    names = listing(OUT, 500)
-                taken = gather(
+                    names = listing(OUT, 2000)
+                index, left_out = gather(
                     WORK if message["fetch"] is not None else OUT, names, brought, message["cap"]
                 )
                 answer(
                     control, "ended", killed, status, int(used * 1e6), int(took * 1e6), peak, full,
-                    marshal.dumps(taken, 2).hex(),
+                    index, left_out,
                 )  # fmt: skip
             os.close(brought)
+            # At once, not before the next run: its pages count against the box's memory.
+            c("umount2", SCRATCH.encode(), MNT_DETACH)
 
 
 # ── the program, where it is Python ──────────────────────────────────────────────────────────────
 
 
-def leave(error, skip):
+def own_streams():
+    """Standard streams on what descriptors 0 to 2 are now: those of process 1 were made for /dev/null."""
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+        io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8", "surrogateescape"
+    )
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "surrogateescape"
+    )
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(2, "w", closefd=False)),
+        "utf-8",
+        "backslashreplace",
+        line_buffering=True,
+    )
+
+
+def leave(error, skip, module):
     """Ends as the interpreter would, with ``error`` (or None) having come out of the program.
 
-    Only the taking apart of modules is left out: it costs more than most programs, and what it runs
-    (``__del__`` of what still lives) the language does not promise.
+    Of the taking apart of modules only the program's own is done, so that files it left open are written:
+    the rest costs more than most programs.
     """
     code = 0
     if isinstance(error, SystemExit):
@@ -516,7 +561,9 @@ def leave(error, skip):
         if (atexit := sys.modules.get("atexit")) is not None:
             atexit._run_exitfuncs()
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        error = None
+        module.__dict__.clear()
+        for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
             try:
                 if stream is not None and not stream.closed:
                     stream.flush()
@@ -534,6 +581,10 @@ def run_python(job):
     module = type(sys)("__main__" if call is None else "solution")
     module.__file__ = source_path
     module.__builtins__ = __builtins__
+    module.__annotations__ = {}
+    own_streams()
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     sys.modules[module.__name__] = module
     sys.path.insert(0, WORK)
     sys.argv = [source_path, *job["arguments"]]
@@ -542,8 +593,8 @@ def run_python(job):
         if call is not None:
             call_function(module, call)
     except BaseException as error:
-        leave(error, 1 if call is None else 2)
-    leave(None, 0)
+        leave(error, 1 if call is None else 2, module)
+    leave(None, 0, module)
 
 
 def call_function(module, call):
@@ -564,40 +615,44 @@ def call_function(module, call):
 
 
 def encode(value, depth):
-    """The JSON of ``sandboxes.values``: exact built-in types only, and numbers of numeric arrays."""
+    """The JSON of ``sandboxes.values``: built-in types, subclasses as what they are built on, and numeric arrays.
+
+    Only methods of the built-in types themselves are called, so a subclass says what it holds, not what it likes.
+    """
     if depth > 190:
         raise ValueError("the returned value is nested too deeply")
-    kind = type(value)
     if value is None:
         return "null"
-    if kind is bool:
+    if value is True or value is False:
         return "true" if value else "false"
-    if kind is int:
+    kind = type(value)
+    if issubclass(kind, int):
+        value = int.__index__(value)
         if value.bit_length() > 13_000:
             return '{"$int":"%x"}' % value
         return int.__repr__(value)
-    if kind is float:
-        text = float.__repr__(value)
+    if issubclass(kind, float):
+        text = float.__repr__(float.__float__(value))
         return text if text.lstrip("-")[0].isdigit() else '{"$float":"%s"}' % text
-    if kind is str:
-        return _json.encode_basestring_ascii(value)
-    if kind is list or kind is tuple:
-        inner = "[" + ",".join([encode(v, depth + 1) for v in value]) + "]"
-        return inner if kind is list else '{"$tuple":%s}' % inner
-    if kind is dict or (
-        kind.__name__ in ("defaultdict", "Counter", "OrderedDict") and isinstance(value, dict)
-    ):
+    if issubclass(kind, str):
+        return _json.encode_basestring_ascii("".join(str.__iter__(value)))
+    if issubclass(kind, list) or issubclass(kind, tuple):
+        base = list if issubclass(kind, list) else tuple
+        inner = "[" + ",".join([encode(v, depth + 1) for v in base.__iter__(value)]) + "]"
+        return inner if base is list else '{"$tuple":%s}' % inner
+    if issubclass(kind, dict):
         pairs = [
             "[%s,%s]" % (encode(k, depth + 1), encode(v, depth + 1)) for k, v in dict.items(value)
         ]
         return '{"$dict":[%s]}' % ",".join(pairs)
-    if kind is set or kind is frozenset:
-        return '{"$set":[%s]}' % ",".join([encode(v, depth + 1) for v in value])
-    if kind.__name__ == "deque":
+    if issubclass(kind, set) or issubclass(kind, frozenset):
+        base = set if issubclass(kind, set) else frozenset
+        return '{"$set":[%s]}' % ",".join([encode(v, depth + 1) for v in base.__iter__(value)])
+    if kind.__name__ == "deque" or kind in (type({}.keys()), type({}.values())):
         return encode(list(value), depth)
-    if kind is bytes or kind is bytearray:
-        return '{"$bytes":"%s"}' % bytes(value).hex()
-    if kind is complex:
+    if issubclass(kind, bytes) or issubclass(kind, bytearray):
+        return '{"$bytes":"%s"}' % bytes(memoryview(value)).hex()
+    if issubclass(kind, complex):
         return '{"$complex":[%s,%s]}' % (encode(value.real, depth), encode(value.imag, depth))
     if kind.__module__.split(".")[0] == "numpy":
         if getattr(value, "dtype", None) is not None and value.dtype.kind in "biufcSU":

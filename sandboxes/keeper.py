@@ -27,7 +27,7 @@ from typing import Any
 
 import msgpack
 
-from sandboxes import languages, wire
+from sandboxes import cgroups, languages, wire
 from sandboxes.box import Box, BoxFailed, House, house
 from sandboxes.languages import Language
 from sandboxes.program import Execution, Limits, Run, SandboxUnavailable, Submission, Verdict
@@ -35,6 +35,7 @@ from sandboxes.program import Execution, Limits, Run, SandboxUnavailable, Submis
 _BUILD_MB = 256
 _CACHE_BYTES = 512 << 20
 _MAX_COMPILED = 64 << 20
+_MAX_BUILT = 1500
 _CANARY = Limits(cpu_s=5.0, wall_s=20.0, memory_mb=128)
 
 Tell = Callable[[dict[str, Any]], None]
@@ -49,7 +50,10 @@ class Keeper:
 
     def fill(self) -> None:
         """Starts the next box, in the background."""
-        if self._spare is None or not self._spare.alive():
+        if self._spare is not None and not self._spare.alive():
+            self.throw_away(self._spare)
+            self._spare = None
+        if self._spare is None:
             self._spare = Box(self._house, languages.LANGUAGES["python"])
 
     def close(self) -> None:
@@ -191,17 +195,26 @@ class _Work:
         done = self._attempt(lambda box: box.run(command, limits, fetch=None, stop=self._stop))
         if done.verdict is Verdict.OK and not done.files:
             done = done.but(verdict=Verdict.COMPILE_ERROR, detail="the compiler left no program")
+        elif done.verdict is Verdict.OK and (done.detail or len(done.files) > _MAX_BUILT):
+            done = done.but(
+                verdict=Verdict.COMPILE_ERROR, detail=f"too much was compiled: {done.detail}"
+            )
         elif done.verdict is Verdict.RUNTIME_ERROR:
             done = done.but(verdict=Verdict.COMPILE_ERROR)
-        files = done.files
+        if done.ok:
+            files = done.files
+            installed = self._attempt(partial(_install, files))
+            if installed.ok:
+                self._compiled = files
+                self._keeper.keep(key, files)
+            elif installed.verdict is not Verdict.SANDBOX_FAILED:
+                done = done.but(
+                    verdict=Verdict.COMPILE_ERROR, detail="what was compiled cannot be installed"
+                )
+            else:
+                done = installed
         self._tell({"compilation": wire.execution_out(done.but(files={}))})
-        if not done.ok:
-            return False
-        self._compiled = files
-        self._keeper.keep(key, files)
-        assert self._box is not None
-        self._box.install(files)
-        return True
+        return done.ok
 
     def _key(self) -> str:
         submission, language = self._submission, self._language
@@ -216,8 +229,8 @@ class _Work:
             try:
                 box = self._ready()
                 done = work(box)
-            except BoxFailed as error:
-                problem = str(error)
+            except (BoxFailed, OSError, ValueError, EOFError) as error:
+                problem = f"{type(error).__name__}: {error}"
                 self._drop()
                 continue
             if done.verdict is not Verdict.SANDBOX_FAILED and done.killed_by != "memory":
@@ -230,6 +243,9 @@ class _Work:
                     detail=f"it brought its box down: {done.detail}",
                 )
             return done
+        # Twice in a row, before the program began. If another one starts, it is something about this one.
+        if self._canary_lives():
+            return Execution(Verdict.RUNTIME_ERROR, 126, detail=f"it cannot be started: {problem}")
         return Execution(Verdict.SANDBOX_FAILED, detail=problem)
 
     def _ready(self) -> Box:
@@ -263,6 +279,11 @@ class _Work:
             return False
 
 
+def _install(files: dict[str, bytes], box: Box) -> Execution:
+    box.install(files)
+    return Execution(Verdict.OK)
+
+
 def _readable(sock: socket.socket) -> bool:
     import select  # noqa: PLC0415
 
@@ -285,6 +306,7 @@ def main(fd: int) -> None:
     except SandboxUnavailable as error:
         tell({"unavailable": str(error)})
         return
+    cgroups.sweep(made.groups, lambda pid: Path(f"/proc/{pid}").exists())
     cache = Path(setup["cache"]) if setup["cache"] else None
     keeper = Keeper(made, cache)
     keeper.fill()

@@ -123,8 +123,9 @@ LANGUAGES: dict[str, Language] = {
             "apt-get install nodejs",
             run=("/usr/bin/node", "--stack-size=16000", "--max-old-space-size={memory}", "main.js"),
             address_space=False,
+            stack_mb=24,
             pids=24,
-            memory_mb=96,
+            memory_mb=128,
             reads=("/usr/share/nodejs",),
         ),
         Language(

@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +22,12 @@ from sandboxes import languages, wire
 from sandboxes.program import (
     Execution,
     NoSlotInTime,
+    OnRun,
     Report,
     SandboxLost,
     SandboxUnavailable,
     Submission,
 )
-
-OnRun = Callable[[int, Execution], bool]
-"""Hears of each run as it ends; whether to stop there."""
 
 _BOOT = (
     "import json,sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -241,7 +238,10 @@ class SandboxPool:
             elif not stopped:
                 runs.append(wire.execution_in(message["execution"]))
                 last = len(runs) == len(submission.runs)
-                if on_run is not None and on_run(len(runs) - 1, runs[-1]) and not last:
+                stop = False if on_run is None else on_run(len(runs) - 1, runs[-1])
+                if not isinstance(stop, bool):
+                    stop = await stop
+                if stop and not last:
                     stopped = True
                     slot.writer.write(wire.frame({"stop": number}))
 

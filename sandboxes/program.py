@@ -8,7 +8,7 @@ the last one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -154,6 +154,10 @@ class Report:
     """Those active while it ran."""
 
 
+OnRun = Callable[[int, Execution], bool | Awaitable[bool]]
+"""Hears of each run as it ends; whether to stop there."""
+
+
 class Sandbox(Protocol):
     """Runs submissions: :class:`sandboxes.pool.SandboxPool`, as far as its users need it."""
 
@@ -164,7 +168,7 @@ class Sandbox(Protocol):
     async def run(
         self,
         submission: Submission,
-        on_run: Callable[[int, Execution], bool] | None = None,
+        on_run: OnRun | None = None,
         start_by: float | None = None,
     ) -> Report:
         """``on_run`` hears of each run as it ends, and says whether to stop there; ``start_by`` is a time of

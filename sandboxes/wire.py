@@ -25,6 +25,7 @@ def unpack(body: bytes) -> Any:
 
 def submission_out(submission: Submission) -> dict[str, Any]:
     found = asdict(submission)
+    found["source"] = submission.source.encode("utf-8", "surrogatepass")
     for run in found["runs"]:
         if run["call"] is not None:  # sets, tuples and big integers are not msgpack's
             run["call"] = {
@@ -53,7 +54,7 @@ def submission_in(found: dict[str, Any]) -> Submission:
     )
     return Submission(
         found["language"],
-        found["source"],
+        found["source"].decode("utf-8", "surrogatepass"),
         runs,
         Limits(**found["limits"]),
         found["compile_limits"] and Limits(**found["compile_limits"]),

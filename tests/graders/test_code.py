@@ -298,7 +298,7 @@ class Failing:
             if self._how == "lost":
                 raise SandboxLost("gone")
             failed = Execution(Verdict.SANDBOX_FAILED, detail="no box")
-            on_run(0, failed)
+            await on_run(0, failed)
             return Report(None, (failed,))
         return await self._live.pool.run(submission, on_run, start_by)
 

@@ -17,9 +17,10 @@ from reward_server.outcome import CannotScore, FailureKind
 from sandboxes.program import Execution, Limits, Run, Sandbox, SandboxLost, Submission, Verdict
 
 _LIMITS = Limits(cpu_s=10.0, wall_s=30.0, memory_mb=512, disk_mb=256)
+_TOTAL_S = 60.0
 _NAMES = ("input.txt", "output.txt", "answer.txt")
 _POINTS = re.compile(
-    rb"^\s*(?:partially correct.*?|points?)\s*:?\s*\(?(\d*\.?\d+)", re.IGNORECASE | re.MULTILINE
+    rb"^[ \t]*+(?:partially correct.*?|points?)\s*:?\s*\(?(\d*\.?\d+)", re.IGNORECASE | re.MULTILINE
 )
 _EXPRESSION = """\
 import sys
@@ -39,25 +40,33 @@ class Question:
     answer: bytes
 
 
-async def ask(pool: Sandbox, checker: Checker, questions: Sequence[Question]) -> list[float]:
-    """The share of each question's weight: 0, 1, or what the checker awards.
+async def ask(
+    pool: Sandbox, checker: Checker, questions: Sequence[Question], *, stop_at_wrong: bool
+) -> list[float]:
+    """The share of each question's weight: 0, 1, or what the checker awards. All questions together have
+    ``_TOTAL_S`` seconds; what is not answered then counts as wrong.
 
     Raises CannotScore where the checker itself is at fault, SandboxLost where the sandbox is.
     """
     if not questions:
         return []
     shares: list[float] = []
-    for question, done in zip(questions, await _run(pool, checker, questions), strict=True):
+    health: bool | None = None
+    for question, done in zip(
+        questions, await _run(pool, checker, questions, stop_at_wrong), strict=False
+    ):
         share = _share(done)
         if share is None:
-            await _must_work(pool, checker, question, done)
+            # Once is enough: a checker that works for one answer does not depend on the others.
+            if question.answer and health is None:
+                health = await _must_work(pool, checker, question, done)
             share = 0.0
         shares.append(share)
-    return shares
+    return shares + [0.0] * (len(questions) - len(shares))
 
 
 async def _run(
-    pool: Sandbox, checker: Checker, questions: Sequence[Question]
+    pool: Sandbox, checker: Checker, questions: Sequence[Question], stop_at_wrong: bool
 ) -> tuple[Execution, ...]:
     source = checker.source
     if source is None:
@@ -66,7 +75,14 @@ async def _run(
         Run(argv=_NAMES, files=dict(zip(_NAMES, (q.stdin, q.printed, q.answer), strict=True)))
         for q in questions
     )
-    report = await pool.run(Submission(checker.language, source, runs, _LIMITS), None, None)
+    spent = 0.0
+
+    def enough(number: int, done: Execution) -> bool:
+        nonlocal spent
+        spent += done.wall_s
+        return spent > _TOTAL_S or (stop_at_wrong and _share(done) != 1.0)
+
+    report = await pool.run(Submission(checker.language, source, runs, _LIMITS), enough, None)
     if report.compilation is not None and not report.compilation.ok:
         if report.compilation.verdict is Verdict.SANDBOX_FAILED:
             raise SandboxLost(report.compilation.detail)
@@ -94,9 +110,9 @@ def _share(done: Execution) -> float | None:
     return None
 
 
-async def _must_work(pool: Sandbox, checker: Checker, question: Question, done: Execution) -> None:
+async def _must_work(pool: Sandbox, checker: Checker, question: Question, done: Execution) -> bool:
     own = Question(question.stdin, question.answer, question.answer)
-    (health,) = await _run(pool, checker, [own])
+    (health,) = await _run(pool, checker, [own], False)
     if _share(health) != 1.0:
         how = f"exit status {done.exit_code}" if done.signal is None else f"signal {done.signal}"
         raise CannotScore(
@@ -104,3 +120,4 @@ async def _must_work(pool: Sandbox, checker: Checker, question: Question, done: 
             f"the checker ends with {how}, and does not accept the reference's own answer either: "
             + done.stderr[-300:].decode("utf-8", "replace"),
         )
+    return True

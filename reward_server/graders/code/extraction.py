@@ -10,7 +10,9 @@ from reward_server.graders.visible import visible
 
 Rule = Literal["block", "whole"]
 
-_FENCE = re.compile(r"^\x00*[ \t]{0,3}(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^\x00*+[ \t]{0,3}+(?P<marks>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\n`]*+)$", re.MULTILINE
+)
 _MAX_FENCES = 2000
 _TAG = re.compile(r"[{.]*([A-Za-z0-9+#_-]+)")
 

@@ -15,6 +15,7 @@ is tried once more and then leaves the item unscored.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +47,9 @@ _STDERR_TAIL = 2000
 _SHOWN = 500
 _RECEIVED = 2000
 _TIMES_TO_TRY = 2
+_SMALL = 32 << 10
+_LARGE = 256 << 10
+_TIMES_AS_LONG = 8
 
 
 class CodeConfig(BaseModel):
@@ -73,6 +77,7 @@ class _Progress:
     words: list[str] = field(default_factory=list)
     """How each ended, for ``raw``."""
     cpu_s: float = 0.0
+    wall_s: float = 0.0
     limited: bool = False
     """Whether a limit decided anything: then the verdict may differ another time."""
 
@@ -163,7 +168,7 @@ class _Grading:
             source,
             tuple(self._run_of(c) for c in reference.cases),
             _limits(self._limits),
-            files={name: text.encode() for name, text in reference.files.items()},
+            files={n: t.encode("utf-8", "surrogatepass") for n, t in reference.files.items()},
             stop_on_failure=self._stops and reference.checker is None,
         )
         needed = min(self._limits.total_cpu_s, self._limits.cpu_s * len(reference.cases))
@@ -187,11 +192,11 @@ class _Grading:
         if isinstance(case, CallCase):
             args, kwargs = results.argument(case.args), results.argument(case.kwargs)
             return Run(call=sandbox.Call(self._reference.entry_point or "", tuple(args), kwargs))
-        return Run(stdin=case.stdin.encode("utf-8", "surrogatepass"))
+        return Run(stdin=_bytes(case.stdin))
 
     # ── cases ────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_run(self, number: int, execution: Execution) -> bool:
+    async def _on_run(self, number: int, execution: Execution) -> bool:
         """Hears of each run; whether to stop there."""
         if execution.verdict is Verdict.SANDBOX_FAILED:
             self._runs.append(execution)
@@ -208,26 +213,43 @@ class _Grading:
         elif self._reference.checker is not None:
             share, word = 0.0, "unchecked"
         else:
-            right = self._right(case, execution)
+            right = await self._judge(case, execution)
             share, word = float(right), "passed" if right else "wrong"
         progress.passed.append(share)
         progress.words.append(word)
-        if progress.cpu_s > self._limits.total_cpu_s:
+        progress.wall_s += execution.wall_s
+        if progress.cpu_s > self._limits.total_cpu_s or progress.wall_s > self._limits.total_wall_s:
+            progress.limited = True
             return True
         return self._stops and share < 1 and word != "unchecked"
 
+    async def _judge(self, case: StdioCase | CallCase, execution: Execution) -> bool:
+        """Compares, in a thread where that may take long: the event loop serves others."""
+        size = len(execution.result or execution.stdout)
+        if size <= _SMALL:
+            return self._right(case, execution)
+        expected = len(case.stdout) if isinstance(case, StdioCase) else len(repr(case.expected))
+        if size > _TIMES_AS_LONG * expected + _LARGE:
+            return False  # far more than what is expected, in any way of writing it
+        return await asyncio.to_thread(self._right, case, execution)
+
     def _right(self, case: StdioCase | CallCase, execution: Execution) -> bool:
         if isinstance(case, StdioCase):
-            return outputs.same(
-                execution.stdout, case.stdout.encode("utf-8", "surrogatepass"), self._rule
-            )
+            return outputs.same(execution.stdout, _bytes(case.stdout), self._rule)
         if not execution.result:
             return False  # the function never returned: the process ended by itself, whatever its exit status
         try:
             returned = values.decode(execution.result)
             return results.same_value(returned, results.expected_value(case.expected), self._rule)
-        except (values.NotAValue, RecursionError):
-            return False
+        except (
+            values.NotAValue,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+            TypeError,
+            MemoryError,
+        ):
+            return False  # whatever a returned value makes of the comparison, it is not the one expected
 
     async def _check(self) -> None:
         """Asks the checker about every run that ended well."""
@@ -236,13 +258,13 @@ class _Grading:
         asked = [n for n, e in enumerate(self._runs) if e.ok]
         cases = [c for c in self._reference.cases if isinstance(c, StdioCase)]
         questions = [
-            checking.Question(
-                cases[n].stdin.encode(), self._runs[n].stdout, cases[n].stdout.encode()
-            )
+            checking.Question(_bytes(cases[n].stdin), self._runs[n].stdout, _bytes(cases[n].stdout))
             for n in asked
         ]
         for number, share in zip(
-            asked, await checking.ask(self._sandbox, checker, questions), strict=True
+            asked,
+            await checking.ask(self._sandbox, checker, questions, stop_at_wrong=self._stops),
+            strict=True,
         ):
             progress.passed[number] = share
             progress.words[number] = "passed" if share >= 1 else "wrong" if share <= 0 else "partly"
@@ -327,6 +349,10 @@ def _limits(limits: Limits) -> sandbox.Limits:
         limits.disk_mb,
         limits.files,
     )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _tail(text: bytes) -> str:

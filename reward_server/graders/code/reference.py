@@ -15,12 +15,13 @@ MAX_SOURCE = 1 << 20
 
 
 class Limits(BaseModel):
-    """What one run of the program may use; ``total_cpu_s`` bounds all runs of a submission together."""
+    """What one run of the program may use; ``total_cpu_s`` and ``total_wall_s`` bound all runs together."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     cpu_s: float = Field(2.0, gt=0, le=120)
     wall_s: float = Field(10.0, gt=0, le=600)
     total_cpu_s: float = Field(20.0, gt=0, le=600)
+    total_wall_s: float = Field(60.0, gt=0, le=3600)
     memory_mb: int = Field(256, ge=16, le=16_384)
     pids: int = Field(32, ge=1, le=512)
     output_kb: int = Field(4096, ge=1, le=65_536)

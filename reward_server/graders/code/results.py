@@ -16,6 +16,13 @@ from typing import Any
 from reward_server.graders.code.outputs import Rule, within
 from sandboxes.values import Bag, Pairs, tagged
 
+_MOST_UNORDERED = 300
+_MOST_BITS = 10_000
+
+
+def _finite(value: int | float) -> bool:
+    return isinstance(value, int) or math.isfinite(value)
+
 
 class BadValue(ValueError):
     """A value of a reference that means nothing."""
@@ -76,15 +83,17 @@ def same_value(returned: Any, expected: Any, rule: Rule) -> bool:
         case dict():  # keys are strings; a program's may be the integers they spell
             if not isinstance(returned, Pairs) or len(returned.items) != len(expected):
                 return False
-            by_name = {
-                (k if isinstance(k, str) else str(k)): v
-                for k, v in returned.items
-                if type(k) in (str, int)
-            }
+            by_name = {_name(k): v for k, v in returned.items if type(k) in (str, int)}
             return by_name.keys() == expected.keys() and all(
                 same_value(by_name[k], v, rule) for k, v in expected.items()
             )
     return False
+
+
+def _name(key: str | int) -> str:
+    if isinstance(key, str):
+        return key
+    return str(key) if key.bit_length() < _MOST_BITS else hex(key)
 
 
 def _each(
@@ -99,13 +108,11 @@ def _any_order(returned: tuple[Any, ...], expected: tuple[Any, ...], rule: Rule)
     """As sets and dicts, whose items are distinct; quadratic, so of limited size."""
     if len(returned) != len(expected):
         return False
-    try:
-        if frozenset(map(repr, returned)) == frozenset(map(repr, expected)):
-            return True
-    except RecursionError:
-        return False
-    if len(expected) > 500:
-        return False
+    if len(expected) > _MOST_UNORDERED:
+        try:  # too many to try each with each: by what they are, without a tolerance
+            return frozenset(map(_identity, returned)) == frozenset(map(_identity, expected))
+        except TypeError:
+            return False
     left = list(returned)
     for item in expected:
         found = next((n for n, other in enumerate(left) if same_value(other, item, rule)), None)
@@ -115,16 +122,29 @@ def _any_order(returned: tuple[Any, ...], expected: tuple[Any, ...], rule: Rule)
     return True
 
 
+def _identity(value: Any) -> Any:
+    """Hashable, and equal for equal values. Raises TypeError."""
+    match value:
+        case list() | tuple():
+            return (type(value).__name__, tuple(_identity(v) for v in value))
+        case Bag() | Pairs():
+            return (type(value).__name__, frozenset(_identity(v) for v in value.items))
+    hash(value)
+    return value
+
+
 def _same_number(returned: Any, expected: Any, rule: Rule) -> bool:
     if isinstance(returned, complex) or isinstance(expected, complex):
-        a, b = complex(returned), complex(expected)
-        return _same_number(a.real, b.real, rule) and _same_number(a.imag, b.imag, rule)
+        # .real and .imag of an int are ints: nothing is rounded, or too large to be a float.
+        return _same_number(returned.real, expected.real, rule) and _same_number(
+            returned.imag, expected.imag, rule
+        )
     if isinstance(expected, float) and math.isnan(expected):
         return isinstance(returned, float) and math.isnan(returned)
     if returned == expected:
         return True
     if not rule.tolerant or not (isinstance(returned, float) or isinstance(expected, float)):
         return False
-    if not (math.isfinite(returned) and math.isfinite(expected)):
+    if not (_finite(returned) and _finite(expected)):
         return False
     return within(Fraction(returned), Fraction(expected), rule)
