@@ -43,7 +43,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 class Keeper:
     def __init__(self, made: House, cache: Path | None) -> None:
-        self._house = made
+        self.house = made
         self._cache = cache
         self._spare: Box | None = None
         self._leaving: list[Box] = []
@@ -54,7 +54,7 @@ class Keeper:
             self.throw_away(self._spare)
             self._spare = None
         if self._spare is None:
-            self._spare = Box(self._house, languages.LANGUAGES["python"])
+            self._spare = Box(self.house, languages.LANGUAGES["python"])
 
     def close(self) -> None:
         """Ends every box, and waits until nothing of them is left."""

@@ -20,6 +20,7 @@ from sandboxes.program import Execution, Report, SandboxLost, Submission, Verdic
 from tests.sandboxes.live import Live, live_pool
 from tests.sandboxes.needs import needs_bubblewrap
 
+PYTHON = names_of("python")
 SUMS = {"cases": [{"stdin": "1 2", "stdout": "3"}, {"stdin": "4 5", "stdout": "9", "weight": 3}]}
 ADD = "```python\nprint(sum(map(int, input().split())))\n```"
 
@@ -164,6 +165,13 @@ def calls(*cases: tuple[list[Any], Any]) -> dict[str, Any]:
         ("def g(x): return x", 1, 0),
         ("def f(x): return f(x)", 1, 0),
         ("f = 5", 1, 0),
+        ("from collections import namedtuple\ndef f(x): return namedtuple('P', 'a b')(1, 2)", [1, 2], 1),
+        ("import enum\nclass E(enum.IntEnum): A = 1\ndef f(x): return E.A", 1, 1),
+        ("from collections import Counter, deque\ndef f(x): return [Counter('aa'), deque([1])]", [{"a": 2}, [1]], 1),
+        ("def f(x): return {2**20000}", {"$set": [1]}, 0),
+        ("def f(x): return {2**20000: 1}", {"a": 1}, 0),
+        ("def f(x): return 10**400", 1.5, 0),
+        ("def f(x): return 10**400", {"$complex": [1, 2]}, 0),
     ],
 )  # fmt: skip
 def test_functions_are_paid_for_the_value_they_return(
@@ -273,6 +281,39 @@ def test_a_checker_that_rejects_the_references_own_answer_is_the_references_faul
 
 
 @needs_bubblewrap
+def test_a_checker_without_an_answer_that_crashes_pays_nothing(live: Live) -> None:
+    reference = {"cases": [{"stdin": ""}], "checker": {"expression": "int(output) > 0"}}
+    assert live.reward(python("print(5)"), reference) == 1.0
+    assert live.reward(python("print('abc')"), reference) == 0.0
+
+
+@needs_bubblewrap
+def test_all_runs_together_have_a_limit(live: Live) -> None:
+    reference = {"cases": [{"stdin": ""}] * 50, "limits": {"wall_s": 0.3, "total_wall_s": 0.8}}
+    outcome = live.grade(python("import time\ntime.sleep(60)"), reference, score="share")
+    assert isinstance(outcome, Scored)
+    assert outcome.raw["run"] < 6
+    assert outcome.basis is Basis.LIMIT
+
+
+@needs_bubblewrap
+def test_output_far_beyond_what_is_expected_is_wrong_at_once(live: Live) -> None:
+    reference = {
+        "cases": [{"stdin": "", "stdout": "1"}],
+        "limits": {"output_kb": 65536, "cpu_s": 10.0},
+    }
+    assert live.reward(python("print('1 ' * 10**7)"), reference) == 0.0
+    assert live.reward(python("print('1' + ' ' * 10**5)"), reference) == 1.0
+
+
+@pytest.mark.parametrize(
+    "completion", ["~" * 10**6 + "`", "~~~" + " " * 10**6 + "`", "```" * 10**5, "\x00" * 10**6]
+)
+def test_no_completion_makes_extraction_slow(completion: str) -> None:
+    extract(completion, ("block", "whole"), PYTHON)
+
+
+@needs_bubblewrap
 def test_a_checker_like_those_of_testlib_may_award_a_part(live: Live) -> None:
     source = "import sys\nprint('points 0.5', file=sys.stderr)\nsys.exit(7)"
     reference = {**ANY_ORDER, "checker": {"source": source}}
@@ -364,8 +405,6 @@ def test_hidden_cases_stay_hidden_unless_asked_for(live: Live) -> None:
 
 
 # ── extraction ───────────────────────────────────────────────────────────────────────────────────
-
-PYTHON = names_of("python")
 
 
 @pytest.mark.parametrize(

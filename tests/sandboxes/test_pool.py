@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 
 from sandboxes import languages
 from sandboxes.program import (
+    Call,
     Execution,
     Limits,
     Report,
@@ -87,6 +88,69 @@ def test_an_execution_says_how_it_ended(live: Live) -> None:
 def test_python_behaves_as_the_interpreter_does(live: Live, source: str, expected: int) -> None:
     done = one(live, source, Run(stdin=b"x"))
     assert done.exit_code == expected, done
+
+
+_STREAMS = [
+    (
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('x')",
+        b"x\n",
+    ),
+    (
+        "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8')\nprint('x')",
+        b"x\n",
+    ),
+    ("import sys\nsys.stdout.reconfigure(line_buffering=True)\nprint('x')", b"x\n"),
+    ("f = open(1, 'w')\nf.write('x')", b"x"),
+    ("import io, sys\nprint('x')\nsys.stdout = io.StringIO()", b"x\n"),
+    ("import os\nprint('x', file=os.fdopen(os.dup(1), 'w'))", b"x\n"),
+    ("import sys\nsys.stdout.buffer.write(b'\\xff')", b"\xff"),
+    ("import sys\nsys.stdout.write(sys.stdin.buffer.read().decode())", b"in"),
+    (
+        "import os\nr, w = os.pipe()\nos.close(r)\ntry: os.write(w, b'x')\nexcept BrokenPipeError: print('x')",
+        b"x\n",
+    ),
+    ("open('/dev/stdout', 'w').write('x')", b"x"),
+    ("x: int = 1\nprint(__annotations__)", b"{'x': <class 'int'>}\n"),
+    (
+        "from concurrent.futures import ThreadPoolExecutor as P\nwith P(20) as p: print(sum(p.map(abs, range(20))))",
+        b"190\n",
+    ),
+    (
+        "import threading as t\nt.stack_size(1 << 27)\na = t.Thread(target=print, args=(1,)); a.start(); a.join()",
+        b"1\n",
+    ),
+]
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("source", "printed"), _STREAMS)
+def test_what_a_program_writes_arrives(live: Live, source: str, printed: bytes) -> None:
+    done = one(live, source, Run(stdin=b"in"))
+    assert done.stdout == printed, done
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("language", "source"), [
+    ("cpp", "#include <thread>\n#include <vector>\n#include <cstdio>\nint main(){std::vector<std::thread> v;"
+            "for(int i=0;i<8;i++)v.emplace_back([]{});for(auto&t:v)t.join();puts(\"ok\");}"),
+    ("cpp", "#include <cstdio>\nint f(int n){volatile int a[20];a[0]=n;return n?f(n-1)+a[0]*0:0;}"
+            "int main(){f(500000);puts(\"ok\");}"),
+    ("javascript", "require('fs').readFile('main.js', () => console.log('ok'))"),
+    ("bash", "cat /dev/stdin > /dev/null; echo ok > /dev/stdout"),
+    ("java", "class Main{public static void main(String[] a)throws Exception{Thread t=new Thread(null,()->f(100000),"
+             "\"\",1<<26);t.start();t.join();System.out.println(\"ok\");}static int f(int n){return n==0?0:f(n-1);}}"),
+])  # fmt: skip
+def test_programs_of_other_languages_behave(live: Live, language: str, source: str) -> None:
+    if languages.installed(language) is None:
+        pytest.skip(f"{language} is not installed")
+    report = run(live, source, Run(b"x"), language=language, limits=Limits(cpu_s=5.0))
+    assert report.runs[0].stdout == b"ok\n", report
+
+
+@needs_bubblewrap
+def test_arguments_of_a_call_may_be_large(live: Live) -> None:
+    call = Call("f", (list(range(300_000)),))
+    assert one(live, "def f(x): return len(x)", Run(call=call)).result == b"300000\n"
 
 
 @needs_bubblewrap

@@ -302,4 +302,25 @@ kill -9 1; kill -9 -1
 (trap '' TERM; sleep 100 &) &
 :(){ :|:& };:
 """, ANY, language="bash"),
+    Attack("has a loader that does not exist", r"""
+__asm__(".section .interp,\"a\"\n.fill 6000,1,65\n.byte 0\n.text\n");
+int main(void) { return 0; }
+""", frozenset({V.RUNTIME_ERROR, V.COMPILE_ERROR}), language="c"),
+    Attack("is a program too large for its memory", "int x[29000000] = {1};\nint main(void){return x[1];}", ANY,
+           Limits(cpu_s=2.0, wall_s=10.0, memory_mb=16, disk_mb=16), language="c"),
+    Attack("is larger than its disk", "#" + "x" * 1_500_000, limits=Limits(disk_mb=1, files=8)),
+    Attack("compiles to names without end", "".join(f"class {'a' * 180}{i} {{}}\n" for i in range(900))
+           + "class Main { public static void main(String[] x) {} }",
+           frozenset({V.OK, V.COMPILE_ERROR, V.MEMORY_LIMIT, V.TIME_LIMIT}), Limits(cpu_s=10.0, wall_s=30.0), "java"),
+    Attack("compiles to folders without end", "package " + ".".join("a" * 1200) + ";\nclass Main {}",
+           frozenset({V.RUNTIME_ERROR, V.COMPILE_ERROR, V.TIME_LIMIT}), Limits(cpu_s=10.0, wall_s=30.0), "java"),
+    Attack("waits for itself to look starved", """
+import os, time
+for _ in range(15):
+    if os.fork() == 0:
+        t = time.process_time()
+        while time.process_time() - t < 0.05: pass
+        time.sleep(60); os._exit(0)
+time.sleep(60)
+""", frozenset({V.TIME_LIMIT}), Limits(cpu_s=3.0, wall_s=2.0)),
 ]  # fmt: skip

@@ -17,7 +17,7 @@ import pytest
 from sandboxes import languages
 from sandboxes.box import house
 from sandboxes.keeper import Keeper
-from sandboxes.program import Run, Submission, Verdict
+from sandboxes.program import Limits, Run, Submission, Verdict
 from tests.attacks.code.attempt import alive_as, problem_with, submit
 from tests.attacks.code.programs import ATTACKS, Attack
 from tests.sandboxes.needs import needs_bubblewrap, uid_of_worker
@@ -43,6 +43,32 @@ def test_the_attack_gains_nothing_in_two_runs(keeper: Keeper, attack: Attack) ->
     _, (after,) = submit(keeper, Submission("python", "print('fine')", (Run(),)))
     assert after.verdict is Verdict.OK
     assert after.stdout == b"fine\n"
+
+
+_HIDDEN_WORK = """
+import ctypes, os, signal, time
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+read, write = os.pipe()
+if os.fork() == 0:
+    for _ in range(8):
+        t = time.process_time()
+        while time.process_time() - t < 0.25: pass
+        if os.fork(): os._exit(0)
+    os.write(write, b"answer"); os._exit(0)
+os.close(write)
+print(os.read(read, 100))
+"""
+
+
+def test_work_of_children_that_nobody_waited_for_counts(keeper: Keeper) -> None:
+    if "cpuacct" not in keeper.house.groups.v1 and keeper.house.groups.v2 is None:
+        pytest.skip("no control group counts CPU time here")
+    _, (done,) = submit(
+        keeper, Submission("python", _HIDDEN_WORK, (Run(),), Limits(cpu_s=0.6, wall_s=10.0))
+    )
+    assert done.verdict is Verdict.TIME_LIMIT
+    assert done.cpu_s > 0.5
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give boxes a user of their own")
