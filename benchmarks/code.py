@@ -30,6 +30,7 @@ from typing import Any
 import httpx
 
 from benchmarks.http_score import process
+from reward_server.settings import SandboxSettings
 from sandboxes import languages
 from sandboxes.pool import PoolSettings, SandboxPool
 from sandboxes.program import Run, Submission
@@ -194,7 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--slots", type=int, default=_CORES)
+    parser.add_argument("--slots", type=int, default=SandboxSettings().slots)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     result = measure(options.seconds, options.rounds, options.slots)

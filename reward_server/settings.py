@@ -24,8 +24,8 @@ class SandboxSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    slots: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=256)
-    """How many submissions run at once."""
+    slots: int = Field(default_factory=lambda: max(2, (os.cpu_count() or 1) * 3 // 2), ge=1, le=256)
+    """How many submissions run at once. More than there are cores: while one box starts, another works."""
     first_uid: int = Field(61_000, ge=1000, le=2**31)
     """Where the server is root: host users of the boxes, one a slot, from this one on."""
     packages: list[Path] = []

@@ -388,6 +388,7 @@ class Box:
         began = time.monotonic()
         deadline: float | None = began + _START_S
         started, killed, starved, ended = False, "", False, None
+        tick = began + _TICK_MS / 1e3
         most = began + _START_S + limits.wall_s * _MOST_STARVED
         try:
             while ended is None or open_pipes:
@@ -395,10 +396,12 @@ class Box:
                 wait = None if deadline is None else max(0.0, deadline - now) * 1e3
                 if started and ended is None and not killed:
                     wait = min(_TICK_MS, wait or 0.0)
-                    if self._used_s() > limits.cpu_s:
-                        killed = "cpu"
-                        self._tell({"op": "kill", "why": killed})
-                        deadline = time.monotonic() + _START_S
+                    if now > tick:
+                        tick = now + _TICK_MS / 1e3
+                        if self._used_s() > limits.cpu_s:
+                            killed = "cpu"
+                            self._tell({"op": "kill", "why": killed})
+                            deadline = now + _START_S
                 for fd, events in poll.poll(wait):
                     if fd == feed:
                         with suppress(BlockingIOError, BrokenPipeError):

@@ -108,6 +108,8 @@ class Group:
         self._v1 = {controller: parent / name for controller, parent in parents.v1.items()}
         for folder in self._folders():
             folder.mkdir()
+        self._limited = (0, 0)
+        self._reads: dict[str, int] = {}
 
     def _folders(self) -> list[Path]:
         return ([] if self._v2 is None else [self._v2]) + list(self._v1.values())
@@ -118,6 +120,9 @@ class Group:
 
     def limit(self, memory_bytes: int, pids: int) -> None:
         """Raises OSError."""
+        if self._limited == (memory_bytes, pids):
+            return
+        self._limited = (memory_bytes, pids)
         if self._v2 is not None:
             _write(self._v2 / "memory.max", str(memory_bytes))
             with contextlib.suppress(OSError):
@@ -140,9 +145,9 @@ class Group:
         """How many processes the kernel has killed because the group's memory ran out."""
         with contextlib.suppress(OSError):
             if self._v2 is not None:
-                return _field(self._v2 / "memory.events", "oom_kill")
+                return _field(self._read(self._v2, "memory.events"), "oom_kill")
             if (memory := self._v1.get("memory")) is not None:
-                return _field(memory / "memory.oom_control", "oom_kill")
+                return _field(self._read(memory, "memory.oom_control"), "oom_kill")
         return 0
 
     def cpu_s(self) -> float | None:
@@ -152,13 +157,21 @@ class Group:
         """
         with contextlib.suppress(OSError, ValueError):
             if self._v2 is not None:
-                return _field(self._v2 / "cpu.stat", "usage_usec") / 1e6
+                return _field(self._read(self._v2, "cpu.stat"), "usage_usec") / 1e6
             if (folder := self._v1.get("cpuacct")) is not None:
-                return int((folder / "cpuacct.usage").read_text()) / 1e9
+                return int(self._read(folder, "cpuacct.usage")) / 1e9
         return None
+
+    def _read(self, folder: Path, name: str) -> str:
+        fd = self._reads.get(name)
+        if fd is None:
+            fd = self._reads[name] = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(fd, 4096, 0).decode()
 
     def remove(self) -> bool:
         """Whether it is gone; a group with processes in it stays."""
+        while self._reads:
+            os.close(self._reads.popitem()[1])
         gone = True
         for folder in self._folders():
             try:
@@ -189,8 +202,8 @@ def _write(path: Path, text: str) -> None:
         os.close(fd)
 
 
-def _field(path: Path, name: str) -> int:
-    for line in path.read_text().splitlines():
+def _field(text: str, name: str) -> int:
+    for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)

@@ -430,7 +430,6 @@ def serve():
     builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
     builtins.help = _sitebuiltins._Helper()
-    gc.collect()
     gc.freeze()  # the collector of a child would touch, and so copy, all that is shared
     answer(control, "ready")
     files, seccomp = ([], -1), b""
