@@ -72,6 +72,11 @@ class House:
     """Further folders that Python programs may import from, read-only."""
 
     @property
+    def package_paths(self) -> tuple[str, ...]:
+        """Where boxes see the packages: not at their own paths, which may lie under what boxes have themselves."""
+        return tuple(f"/packages/{number}" for number in range(len(self.packages)))
+
+    @property
     def protections(self) -> tuple[str, ...]:
         active = ["namespaces", "rlimits"]
         if self.filter:
@@ -140,8 +145,10 @@ def command(house: House) -> list[str]:
     ]  # fmt: skip
     for capability in _CAPABILITIES:  # in the box's own user namespace, for process 1 alone
         argv += ["--cap-add", capability]
-    for path in [*languages.read_only_paths(), *house.packages]:
+    for path in languages.read_only_paths():
         argv += ["--ro-bind", path, path]
+    for path, inside in zip(house.packages, house.package_paths, strict=True):
+        argv += ["--ro-bind", path, inside]
     for link in ("bin", "sbin", "lib", "lib32", "lib64"):  # links into /usr on merged systems
         if os.path.islink("/" + link):
             argv += ["--symlink", os.readlink("/" + link), "/" + link]
@@ -272,7 +279,7 @@ class Box:
                 "imports": imports,
                 "build": self._build,
                 "env": _environment(),
-                "path": [*self.house.packages, *self.house.path],
+                "path": [*self.house.package_paths, *self.house.path],
             },
             [blob],
         )

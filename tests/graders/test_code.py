@@ -281,6 +281,17 @@ def test_a_checker_that_rejects_the_references_own_answer_is_the_references_faul
 
 
 @needs_bubblewrap
+def test_a_checker_may_be_compiled_and_have_files(live: Live) -> None:
+    header = "#include <fstream>\ninline int first(const char* n){std::ifstream f(n);int x=0;f>>x;return x;}"
+    source = '#include <cstdlib>\n#include "read.h"\n'
+    source += "int main(int, char** v){return std::abs(first(v[2]) - first(v[3])) <= 1 ? 0 : 1;}"
+    checker = {"language": "cpp", "source": source, "files": {"read.h": header}}
+    reference = {"cases": [{"stdin": "", "stdout": "10"}], "checker": checker}
+    assert live.reward(python("print(11)"), reference) == 1.0
+    assert live.reward(python("print(12)"), reference) == 0.0
+
+
+@needs_bubblewrap
 def test_a_checker_without_an_answer_that_crashes_pays_nothing(live: Live) -> None:
     reference = {"cases": [{"stdin": ""}], "checker": {"expression": "int(output) > 0"}}
     assert live.reward(python("print(5)"), reference) == 1.0

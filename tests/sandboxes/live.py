@@ -69,13 +69,19 @@ class _Context:
 
 
 @contextmanager
-def live_pool(slots: int = 1, cache: Path | None = None) -> Iterator[Live]:
+def live_pool(
+    slots: int = 1, cache: Path | None = None, packages: tuple[str, ...] = ()
+) -> Iterator[Live]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     async def made() -> SandboxPool:
-        return SandboxPool(PoolSettings(slots=slots, first_uid=uid_of_worker() + 100, cache=cache))
+        return SandboxPool(
+            PoolSettings(
+                slots=slots, first_uid=uid_of_worker() + 100, cache=cache, packages=packages
+            )
+        )
 
     live = Live(loop, asyncio.run_coroutine_threadsafe(made(), loop).result(10))
     try:

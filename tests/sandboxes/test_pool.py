@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -290,6 +291,18 @@ def test_boxes_die_with_a_keeper_that_was_killed(live: Live) -> None:
         raise AssertionError(alive_as(uid_of_worker() + 100))
 
     live.wait(killed())
+
+
+@needs_bubblewrap
+def test_programs_can_import_from_folders_that_are_offered() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "offered.py").write_text("value = 7")
+        with live_pool(packages=(folder,)) as live:
+            source = "import offered\nprint(offered.value)\nopen(offered.__file__, 'w')"
+            done = one(live, source)
+    assert done.stdout == b"7\n"
+    assert b"Read-only file system" in done.stderr
 
 
 @needs_bubblewrap

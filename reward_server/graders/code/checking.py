@@ -82,7 +82,10 @@ async def _run(
         spent += done.wall_s
         return spent > _TOTAL_S or (stop_at_wrong and _share(done) != 1.0)
 
-    report = await pool.run(Submission(checker.language, source, runs, _LIMITS), enough, None)
+    files = {name: text.encode("utf-8", "surrogatepass") for name, text in checker.files.items()}
+    report = await pool.run(
+        Submission(checker.language, source, runs, _LIMITS, files=files), enough, None
+    )
     if report.compilation is not None and not report.compilation.ok:
         if report.compilation.verdict is Verdict.SANDBOX_FAILED:
             raise SandboxLost(report.compilation.detail)

@@ -78,6 +78,8 @@ class Checker(BaseModel):
     language: str = "python"
     source: Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE)] | None = None
     expression: Annotated[str, StringConstraints(min_length=1, max_length=10_000)] | None = None
+    files: dict[str, str] = {}
+    """Further files of the checker, such as ``testlib.h``."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Checker:
@@ -85,6 +87,9 @@ class Checker(BaseModel):
             raise ValueError("give either source or expression")
         if self.expression is not None and _canonical(self.language) != "python":
             raise ValueError("an expression is one of python")
+        for name in self.files:
+            if (problem := name_problem(name)) is not None:
+                raise ValueError(problem)
         _known_language(self.language)
         return self
 
