@@ -66,7 +66,7 @@ def open_database(settings: Settings) -> Database:
 async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterator[Host]:
     """A host with its engine started, its graders up to date and its upkeep going on."""
     database = await asyncio.to_thread(open_database, settings)
-    observed = observe()
+    observed = observe() | {"packages": _packages(settings)}
     digest = environment_hash(observed)
     started = await asyncio.to_thread(
         servers.record_start,
@@ -114,6 +114,14 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
         with contextlib.suppress(StoreUnavailable):
             await asyncio.to_thread(servers.still_here, database, started.server_id, ended=True)
         database.close()
+
+
+def _packages(settings: Settings) -> list[str]:
+    """What Python programs may import: it decides verdicts, so it is part of the environment."""
+    found = []
+    for folder in settings.sandbox.packages:
+        found += [str(folder), *sorted(p.name for p in folder.glob("*.dist-info"))]
+    return found
 
 
 def load_catalog(path: str) -> Catalog:

@@ -6,7 +6,6 @@ counts and cuts what comes out, measures time by its own monotonic clock, and sa
 
 from __future__ import annotations
 
-import errno
 import marshal
 import os
 import resource
@@ -734,7 +733,3 @@ def _verdict(
     if peak_kb > 0.9 * (limits.memory_mb << 10) or any(t in stderr.data[-2000:] for t in _TOLD):
         return Verdict.MEMORY_LIMIT
     return Verdict.RUNTIME_ERROR
-
-
-def errno_name(number: int) -> str:
-    return errno.errorcode.get(number, str(number))

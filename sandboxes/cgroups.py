@@ -2,7 +2,7 @@
 
 They count the memory and CPU time of a whole box, and let the kernel say that memory ran out. Without them
 the limits of single processes hold (address space, number of processes, sized disks), which is weaker: see
-``sandboxes.protection``.
+``sandboxes.doctor``.
 """
 
 from __future__ import annotations
@@ -61,9 +61,13 @@ def find() -> Parents:
     if "memory" in v1:
         return Parents(v1)
     if unified is not None:
-        parent = unified / own.get("", "/").lstrip("/")
-        if _can_delegate(parent):
-            return Parents(v2=parent)
+        mine = unified / own.get("", "/").lstrip("/")
+        for parent in (
+            mine,
+            mine.parent,
+        ):  # the second for a service in a subgroup of what it was delegated
+            if parent.is_relative_to(unified) and _can_delegate(parent):
+                return Parents(v2=parent)
     return Parents(v1)
 
 

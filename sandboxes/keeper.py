@@ -203,7 +203,7 @@ class _Work:
             done = done.but(verdict=Verdict.COMPILE_ERROR)
         if done.ok:
             files = done.files
-            installed = self._attempt(partial(_install, files))
+            installed = self._attempt(partial(_install, files), blame=True)
             if installed.ok:
                 self._compiled = files
                 self._keeper.keep(key, files)
@@ -222,8 +222,12 @@ class _Work:
                  sorted(submission.files.items())]  # fmt: skip
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _attempt(self, work: Callable[[Box], Execution]) -> Execution:
-        """Runs something in the submission's box, in a new one where that failed before it began."""
+    def _attempt(self, work: Callable[[Box], Execution], *, blame: bool = False) -> Execution:
+        """Runs something in the submission's box, in a new one where that failed before it began.
+
+        ``blame``: whether what fails twice before it began can be the submission's doing. Then it is, if a
+        harmless program runs on the same slot.
+        """
         problem = ""
         for _ in range(2):
             try:
@@ -243,9 +247,8 @@ class _Work:
                     detail=f"it brought its box down: {done.detail}",
                 )
             return done
-        # Twice in a row, before the program began. If another one starts, it is something about this one.
-        if self._canary_lives():
-            return Execution(Verdict.RUNTIME_ERROR, 126, detail=f"it cannot be started: {problem}")
+        if blame and self._canary_lives():
+            return Execution(Verdict.RUNTIME_ERROR, 126, detail=problem)
         return Execution(Verdict.SANDBOX_FAILED, detail=problem)
 
     def _ready(self) -> Box:

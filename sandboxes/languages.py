@@ -8,9 +8,9 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from pathlib import Path
 
 from sandboxes.program import Limits
@@ -18,7 +18,7 @@ from sandboxes.program import Limits
 _COMPILING = Limits(cpu_s=20.0, wall_s=60.0, memory_mb=1024, pids=64, disk_mb=256, files=4096)
 _BINDS = ("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/include")
 """Programs and libraries of the distribution; not /usr/local, /usr/share, /etc, or anybody's home."""
-_ETC = ("/etc/alternatives", "/etc/java-11-openjdk", "/etc/java-17-openjdk", "/etc/java-21-openjdk")
+_ETC = ("/etc/alternatives", *sorted(glob("/etc/java-*-openjdk")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +139,7 @@ LANGUAGES: dict[str, Language] = {
             address_space=False,
             pids=24,
             memory_mb=64,
-            reads=(
-                "/usr/share/go-1.19",
-                "/usr/share/go-1.21",
-                "/usr/share/go-1.22",
-                "/usr/share/go-1.24",
-            ),
+            reads=tuple(sorted(glob("/usr/share/go-*"))),
         ),
         Language(
             "rust",
@@ -250,7 +245,6 @@ def python_path(interpreter: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-Chooser = Callable[[str], bool]
 SAFE_IMPORTS = frozenset(
     """
     abc array bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools

@@ -106,7 +106,8 @@ class SandboxPool:
     async def run(
         self, submission: Submission, on_run: OnRun | None = None, start_by: float | None = None
     ) -> Report:
-        """Runs a submission, waiting for a slot until ``start_by`` (of the loop's clock).
+        """Runs a submission, waiting for a slot until ``start_by`` (of the loop's clock). Where ``on_run`` is
+        given, only that gets the outputs.
 
         A cancellation kills what runs. Raises SandboxUnavailable, SandboxLost, NoSlotInTime.
         """
@@ -131,6 +132,8 @@ class SandboxPool:
     # ── slots ────────────────────────────────────────────────────────────────────────────────────
 
     async def _take(self, start_by: float | None) -> _Slot:
+        if start_by is not None and asyncio.get_running_loop().time() > start_by:
+            raise NoSlotInTime("too little time is left for the limits of the submission")
         if self._idle:
             return self._idle.popleft()
         loop = asyncio.get_running_loop()
@@ -241,6 +244,10 @@ class SandboxPool:
                 stop = False if on_run is None else on_run(len(runs) - 1, runs[-1])
                 if not isinstance(stop, bool):
                     stop = await stop
+                if (
+                    on_run is not None
+                ):  # who heard of it has the output, and many large ones are too many
+                    runs[-1] = runs[-1].but(stdout=b"", result=None, files={})
                 if stop and not last:
                     stopped = True
                     slot.writer.write(wire.frame({"stop": number}))

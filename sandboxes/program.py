@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 MAX_FILES = 200
 MAX_NAME = 200
+_MAX_PART_BYTES = 255
 
 _NAME_PART = re.compile(r"[^/\0\n\r]{1,100}")
 _REFUSED_NAMES = frozenset({"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini"})
@@ -190,7 +191,8 @@ def name_problem(name: str) -> str | None:
     if not all(_NAME_PART.fullmatch(p) for p in parts):
         return f"{name!r}: a part of a name has 1 to 100 characters and no line break or NUL"
     try:
-        name.encode()
+        if any(len(p.encode()) > _MAX_PART_BYTES for p in parts):
+            return f"{name!r}: a part of a name has at most {_MAX_PART_BYTES} bytes"
     except UnicodeEncodeError:
         return f"{name!r}: not valid Unicode"
     if parts[-1].lower() in _REFUSED_NAMES or parts[-1].lower().endswith((".pth", ".pyc", ".so")):

@@ -44,8 +44,8 @@ _NAMESPACE_FLAGS = (
     0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00000080
 )  # fmt: skip
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
-_LOCKS = (5, 6, 7, 36, 37, 38, 1024)
-"""fcntl F_GETLK, F_SETLK, F_SETLKW, the open-file-description ones, F_SETLEASE."""
+_LOCKS = (5, 6, 7, 36, 37, 38, 1024, 1026)
+"""fcntl F_GETLK, F_SETLK, F_SETLKW, the open-file-description ones, F_SETLEASE, F_NOTIFY."""
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -80,7 +80,8 @@ def program() -> bytes:
         _add(rules, refuse, "socket", sc.Arg(0, sc.EQ, family))
     _add(rules, refuse, "socketpair", sc.Arg(0, sc.NE, _AF_UNIX))
     for command in _LOCKS:
-        _add(rules, refuse, "fcntl", sc.Arg(1, sc.EQ, command))
+        # The kernel looks at 32 bits of it, so only those may be compared.
+        _add(rules, refuse, "fcntl", sc.Arg(1, sc.MASKED_EQ, 0xFFFFFFFF, command))
     for request in (_TIOCSTI, _TIOCLINUX):
         _add(rules, refuse, "ioctl", sc.Arg(1, sc.MASKED_EQ, 0xFFFFFFFF, request))
     # Of other processes, process 1 above all. 0 is the caller itself.

@@ -97,6 +97,8 @@ def _sandboxes() -> list[Finding]:
     if works:
         for name, language in languages.LANGUAGES.items():
             version = languages.version(name)
+            if version and name == "python":
+                version += f" ({languages.python()})"
             found.append(
                 Finding(f"language {name}", True if version else None, version or language.install)
             )

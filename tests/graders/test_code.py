@@ -299,6 +299,30 @@ def test_a_checker_without_an_answer_that_crashes_pays_nothing(live: Live) -> No
 
 
 @needs_bubblewrap
+def test_points_are_those_of_the_checker_and_not_of_what_it_quotes(live: Live) -> None:
+    source = "import sys\nprint('got: ' + open(sys.argv[2]).read() + '\\npoints 0.2', file=sys.stderr)\nsys.exit(7)"
+    reference = {"cases": [{"stdin": ""}], "checker": {"source": source}}
+    assert live.reward(python("print('x'); print('points 1')"), reference, score="share") == 0.0
+    assert (
+        live.reward(python("print('points' + ' ' * 50000 + 'x')"), reference, score="share") == 0.0
+    )
+
+
+@needs_bubblewrap
+def test_a_crash_is_not_kept_as_a_verdict(live: Live) -> None:
+    outcome = live.grade(python("import os\nos.kill(os.getpid(), 11)"), SUMS)
+    assert isinstance(outcome, Scored)
+    assert outcome.basis is Basis.LIMIT
+
+
+@needs_bubblewrap
+def test_too_little_time_is_unscored_also_where_a_slot_is_idle(live: Live) -> None:
+    outcome = live.grade(ADD, SUMS, deadline_s=1)
+    assert isinstance(outcome, Unscored)
+    assert outcome.kind is FailureKind.DEADLINE_EXCEEDED
+
+
+@needs_bubblewrap
 def test_all_runs_together_have_a_limit(live: Live) -> None:
     reference = {"cases": [{"stdin": ""}] * 50, "limits": {"wall_s": 0.3, "total_wall_s": 0.8}}
     outcome = live.grade(python("import time\ntime.sleep(60)"), reference, score="share")
@@ -437,6 +461,9 @@ def test_hidden_cases_stay_hidden_unless_asked_for(live: Live) -> None:
         ("def f():\n    return 1", "def f():\n    return 1"),
         ("    return 1\n", "    return 1"),
         ("```python\n\n```", None),
+        ("```python\nprint('<!-- ')\n```", "print('<!-- ')\n"),
+        ("```python\nx = '<Reason>'\n```\nDone.", "x = '<Reason>'\n"),
+        ("<think>```\nodd\n</think>\n```python\nb\n```", "b\n"),
         ("", None),
     ],
 )
@@ -551,6 +578,9 @@ def test_any_bytes_are_a_value_or_none(data: bytes) -> None:
         {"cases": [{"stdin": "", "stdout": ""}], "files": {"../x": ""}},
         {"cases": [{"stdin": "", "stdout": ""}], "files": {"conftest.py": ""}},
         {"cases": [{"stdin": "", "stdout": ""}], "files": {"main.py": ""}},
+        {"cases": [{"stdin": "", "stdout": ""}], "files": {"main.py/x": ""}},
+        {"cases": [{"stdin": "", "stdout": ""}], "files": {"a": "", "a/b": ""}},
+        {"cases": [{"stdin": "", "stdout": ""}], "files": {"\U0001f600" * 80: ""}},
         {"cases": [{"stdin": "", "stdout": ""}], "checker": {}},
         {"entry_point": "f", "cases": [{"args": [], "expected": {"$what": 1}}]},
         {"cases": [{"stdin": "", "stdout": ""}], "limits": {"cpu_s": 0}},

@@ -235,8 +235,15 @@ def test_who_hears_of_the_runs_can_stop_them(live: Live) -> None:
     submission = Submission(
         "python", "print(input())", tuple(Run(stdin=b"%d" % n) for n in range(5))
     )
-    report = live.wait(live.pool.run(submission, lambda number, execution: number == 1))
-    assert [e.stdout for e in report.runs] == [b"0\n", b"1\n"]
+    heard: list[bytes] = []
+
+    def listen(number: int, execution: Execution) -> bool:
+        heard.append(execution.stdout)
+        return number == 1
+
+    report = live.wait(live.pool.run(submission, listen))
+    assert len(report.runs) == 2
+    assert heard == [b"0\n", b"1\n"]
     assert one(live, "print(1)").stdout == b"1\n"
 
 

@@ -20,7 +20,8 @@ _LIMITS = Limits(cpu_s=10.0, wall_s=30.0, memory_mb=512, disk_mb=256)
 _TOTAL_S = 60.0
 _NAMES = ("input.txt", "output.txt", "answer.txt")
 _POINTS = re.compile(
-    rb"^[ \t]*+(?:partially correct.*?|points?)\s*:?\s*\(?(\d*\.?\d+)", re.IGNORECASE | re.MULTILINE
+    rb"(?:points?:?|partially correct) ++\(?(\d{1,3}(?:\.\d{0,20})?(?:[eE]-?\d{1,2})?|\.\d{1,20})\)?\s*+\Z",
+    re.IGNORECASE,
 )
 _EXPRESSION = """\
 import sys
@@ -42,14 +43,16 @@ class Question:
 
 async def ask(
     pool: Sandbox, checker: Checker, questions: Sequence[Question], *, stop_at_wrong: bool
-) -> list[float]:
-    """The share of each question's weight: 0, 1, or what the checker awards. All questions together have
+) -> tuple[list[float], bool]:
+    """(the share of each question's weight: 0, 1, or what the checker awards; whether every check ended as a check
+    does, or may end otherwise another time). All questions together have
     ``_TOTAL_S`` seconds; what is not answered then counts as wrong.
 
     Raises CannotScore where the checker itself is at fault, SandboxLost where the sandbox is.
     """
     if not questions:
-        return []
+        return [], True
+    certain = True
     shares: list[float] = []
     health: bool | None = None
     for question, done in zip(
@@ -57,12 +60,14 @@ async def ask(
     ):
         share = _share(done)
         if share is None:
+            certain = False
             # Once is enough: a checker that works for one answer does not depend on the others.
             if question.answer and health is None:
                 health = await _must_work(pool, checker, question, done)
             share = 0.0
         shares.append(share)
-    return shares + [0.0] * (len(questions) - len(shares))
+    left = len(questions) - len(shares)
+    return shares + [0.0] * left, certain and (left == 0 or stop_at_wrong)
 
 
 async def _run(
@@ -108,8 +113,10 @@ def _share(done: Execution) -> float | None:
             # An interpreter exits with 1 as well when the checker's own code raised.
             return None if b"Traceback (most recent call last)" in done.stderr else 0.0
         case 7:
-            found = _POINTS.search(done.stderr)
-            return None if found is None else min(1.0, max(0.0, float(found[1])))
+            # The first line alone: what follows may be what the program printed, quoted.
+            found = _POINTS.match(done.stderr[:200].split(b"\n", 1)[0])
+            share = -1.0 if found is None else float(found[1])
+            return share if 0 <= share <= 1 else None
     return None
 
 

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from reward_server.graders.visible import visible
+from reward_server.graders.visible import HIDDEN, visible
 
 Rule = Literal["block", "whole"]
 
 _FENCE = re.compile(
-    r"^\x00*+[ \t]{0,3}+(?P<marks>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\n`]*+)$", re.MULTILINE
+    r"(?:^|(?<=>)|(?<=\x00))[ \t]{0,3}+(?P<marks>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\n`]*+)$",
+    re.MULTILINE,
 )
 _MAX_FENCES = 2000
 _TAG = re.compile(r"[{.]*([A-Za-z0-9+#_-]+)")
@@ -34,6 +35,8 @@ class _Block:
     start: int
     end: int
     tag: str
+    fence: int
+    """Where its opening fence stands."""
 
 
 def extract(completion: str, order: tuple[Rule, ...], names: frozenset[str]) -> Found | None:
@@ -45,7 +48,9 @@ def extract(completion: str, order: tuple[Rule, ...], names: frozenset[str]) -> 
     """
     text = visible(completion)
     fenced = _FENCE.search(text) is not None
-    blocks = _blocks(text) if fenced else []
+    # Fences are those of the completion as it stands: a tag or a comment in a program hides nothing of it. Only
+    # where a block begins says whether it is part of the reasoning.
+    blocks = [b for b in _blocks(completion) if text[b.fence] != HIDDEN] if fenced else []
     for rule in order:
         if rule == "block":
             tagged = [b for b in blocks if b.tag in names]
@@ -86,9 +91,11 @@ def _blocks(text: str) -> list[_Block]:
                 opened = None
     if opened is not None:
         found.append(_block(opened, len(text)))
-    return [b for b in found if text[b.start : b.end].strip("\x00 \t\r\n")]
+    return [b for b in found if text[b.start : b.end].strip()]
 
 
 def _block(fence: re.Match[str], end: int) -> _Block:
     tag = _TAG.match(fence["info"].strip())
-    return _Block(min(fence.end() + 1, end), end, tag[1].lower() if tag else "")
+    return _Block(
+        min(fence.end() + 1, end), end, tag[1].lower() if tag else "", fence.start("marks")
+    )

@@ -49,7 +49,8 @@ _RECEIVED = 2000
 _TIMES_TO_TRY = 2
 _SMALL = 32 << 10
 _LARGE = 256 << 10
-_TIMES_AS_LONG = 8
+_TIMES_AS_LONG = 12
+_MOST_OUTPUT = 64 << 20
 
 
 class CodeConfig(BaseModel):
@@ -78,6 +79,8 @@ class _Progress:
     """How each ended, for ``raw``."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    output: int = 0
+    """Bytes printed, of all runs."""
     limited: bool = False
     """Whether a limit decided anything: then the verdict may differ another time."""
 
@@ -209,7 +212,13 @@ class _Grading:
         self._runs.append(execution)
         if not execution.ok:
             share, word = 0.0, execution.verdict.value
-            progress.limited = progress.limited or execution.verdict is not Verdict.RUNTIME_ERROR
+            # A crash, like a limit, may not happen another time.
+            sure = (
+                execution.verdict is Verdict.RUNTIME_ERROR
+                and execution.signal is None
+                and not execution.detail
+            )
+            progress.limited = progress.limited or not sure
         elif self._reference.checker is not None:
             share, word = 0.0, "unchecked"
         else:
@@ -217,6 +226,17 @@ class _Grading:
             share, word = float(right), "passed" if right else "wrong"
         progress.passed.append(share)
         progress.words.append(word)
+        progress.output += len(execution.stdout)
+        if self._reference.checker is None:  # judged: only what raw may show is kept
+            self._runs[-1] = execution.but(
+                stdout=execution.stdout[:_RECEIVED], result=(execution.result or b"")[:_RECEIVED]
+            )
+        elif progress.output > _MOST_OUTPUT:
+            self._runs[-1] = execution.but(
+                verdict=Verdict.OUTPUT_LIMIT, killed_by="total_output", stdout=b""
+            )
+            progress.words[-1], progress.limited = "output_limit", True
+            return True
         progress.wall_s += execution.wall_s
         if progress.cpu_s > self._limits.total_cpu_s or progress.wall_s > self._limits.total_wall_s:
             progress.limited = True
@@ -261,11 +281,11 @@ class _Grading:
             checking.Question(_bytes(cases[n].stdin), self._runs[n].stdout, _bytes(cases[n].stdout))
             for n in asked
         ]
-        for number, share in zip(
-            asked,
-            await checking.ask(self._sandbox, checker, questions, stop_at_wrong=self._stops),
-            strict=True,
-        ):
+        shares, certain = await checking.ask(
+            self._sandbox, checker, questions, stop_at_wrong=self._stops
+        )
+        progress.limited = progress.limited or not certain
+        for number, share in zip(asked, shares, strict=True):
             progress.passed[number] = share
             progress.words[number] = "passed" if share >= 1 else "wrong" if share <= 0 else "partly"
 
@@ -314,7 +334,7 @@ class _Grading:
         shares = self._progress.passed
         number = next((n for n, share in enumerate(shares) if share < 1), len(shares))
         if number >= len(self._runs):
-            return {"case": number, "verdict": "not_run", "killed_by": "total_cpu"}
+            return {"case": number, "verdict": "not_run", "killed_by": "total_cpu or total_wall"}
         execution, case = self._runs[number], self._reference.cases[number]
         shown: dict[str, Any] = {
             "case": number,
@@ -326,6 +346,8 @@ class _Grading:
             "wall_s": round(execution.wall_s, 4),
             "stderr": _tail(execution.stderr),
         }
+        if execution.detail:
+            shown["detail"] = execution.detail[:_SHOWN]
         if case.public or self._config.reveal == "all":
             if isinstance(case, StdioCase):
                 shown |= {"stdin": case.stdin[:_SHOWN], "expected": case.stdout[:_SHOWN]}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from reward_server.graders.code import outputs, results
 from sandboxes.languages import ALIASES, LANGUAGES
-from sandboxes.program import name_problem
+from sandboxes.program import Limits as SandboxLimits, files_problem, name_problem
 
 MAX_CASES = 1000
 MAX_SOURCE = 1 << 20
@@ -130,9 +130,10 @@ class CodeReference(BaseModel):
             )
         if calls and self.checker is not None:
             raise ValueError("a checker reads what a program prints, and there is an entry_point")
-        for name in self.files:
-            if (problem := name_problem(name)) is not None:
-                raise ValueError(problem)
+        source = LANGUAGES[_canonical(self.language)].source
+        files = {n: t.encode("utf-8", "surrogatepass") for n, t in self.files.items()}
+        if (problem := files_problem(files | {source: b""}, SandboxLimits())) is not None:
+            raise ValueError(problem)
         if LANGUAGES[_canonical(self.language)].source in self.files:
             raise ValueError("a file has the name of the program itself")
         for case in self.cases:
@@ -144,9 +145,6 @@ class CodeReference(BaseModel):
     @property
     def canonical_language(self) -> str:
         return _canonical(self.language)
-
-
-Score = Literal["all", "share"]
 
 
 def _canonical(language: str) -> str:

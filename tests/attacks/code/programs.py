@@ -128,7 +128,9 @@ import fcntl
 file = open("/usr/bin/env")
 attempt("flock", lambda: fcntl.flock(file, fcntl.LOCK_SH) or "locked")
 attempt("lockf", lambda: fcntl.lockf(file, fcntl.LOCK_SH) or "locked")
-attempt("32 bit", lambda: None)
+for command in (5, 6, 7, 1024, 1026):
+    for number in (command, command | 1 << 32):  # the kernel looks at 32 bits of it
+        attempt("fcntl", lambda: call(72, file.fileno(), ctypes.c_long(number), ctypes.create_string_buffer(64)))
 """),
     tries("reaches a network", """
 for family in (16, 17, 38, 40, 31, 9, 29, 44):
