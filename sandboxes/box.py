@@ -248,6 +248,8 @@ class Box:
         """Whether nothing of it is left, process or group. To be asked again until it is so."""
         if self.alive():
             if self._closed_at is not None and time.monotonic() > self._closed_at + _CLOSING_S:
+                if self._group is not None:
+                    self._group.kill()
                 for pid in (*_children(self._pid), self._pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)

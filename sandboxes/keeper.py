@@ -47,6 +47,7 @@ class Keeper:
         self._cache = cache
         self._spare: Box | None = None
         self._leaving: list[Box] = []
+        self._working: dict[str, bool] = {}
 
     def fill(self) -> None:
         """Starts the next box, in the background."""
@@ -89,6 +90,24 @@ class Keeper:
     def throw_away(self, box: Box) -> None:
         box.close()
         self._leaving.append(box)
+
+    def toolchain_works(self, language: Language) -> bool:
+        """Whether a language's compiler takes a program without fault; asked once."""
+        if language.name not in self._working:
+            told: list[dict[str, Any]] = []
+            ours, theirs = socket.socketpair()
+            try:
+                # Itself it must not ask, so it is taken to work meanwhile.
+                self._working[language.name] = True
+                _Work(
+                    self, Submission(language.name, language.hello, ()), told.append, theirs
+                ).run()
+            finally:
+                ours.close()
+                theirs.close()
+            compiled = [wire.execution_in(m["compilation"]) for m in told if "compilation" in m]
+            self._working[language.name] = bool(compiled) and compiled[0].ok
+        return self._working[language.name]
 
     # ── compiled programs ────────────────────────────────────────────────────────────────────────
 
@@ -213,6 +232,14 @@ class _Work:
                 )
             else:
                 done = installed
+        if (
+            done.verdict is not Verdict.SANDBOX_FAILED
+            and not done.ok
+            and done.killed_by != "cancelled"
+        ):
+            if not self._keeper.toolchain_works(language):
+                text = f"{language.name} cannot compile a test program; is it all there? {language.install}"
+                done = done.but(verdict=Verdict.SANDBOX_FAILED, detail=text)
         self._tell({"compilation": wire.execution_out(done.but(files={}))})
         return done.ok
 

@@ -47,6 +47,8 @@ class Language:
     reads: tuple[str, ...] = ()
     """Further parts of this machine that it needs, read-only."""
     compile_limits: Limits = _COMPILING
+    hello: str = ""
+    """A program that every working compiler takes: where it does not, the toolchain is broken, not the submission."""
 
 
 _GXX = ("-O2", "-pipe", "-static-libstdc++", "-o", "/scratch/out/main")
@@ -63,6 +65,7 @@ LANGUAGES: dict[str, Language] = {
             compile=("g++", "-std=gnu++17", *_GXX, "main.cpp"),
             run=("{build}/main",),
             stack_mb=256,
+            hello="#include <iostream>\nint main() { std::cout << 1; }\n",
         ),
         Language(
             "c",
@@ -79,6 +82,7 @@ LANGUAGES: dict[str, Language] = {
                 "main.c",
                 "-lm",
             ),
+            hello='#include <stdio.h>\nint main(void) { puts("1"); return 0; }\n',
             run=("{build}/main",),
             stack_mb=256,
         ),
@@ -99,6 +103,7 @@ LANGUAGES: dict[str, Language] = {
                 "/scratch/out",
                 "Main.java",
             ),
+            hello="class Main { public static void main(String[] x) { System.out.println(1); } }\n",
             run=(
                 "/usr/bin/java",
                 "-Xmx{memory}m",
@@ -140,6 +145,7 @@ LANGUAGES: dict[str, Language] = {
             pids=24,
             memory_mb=64,
             reads=tuple(sorted(glob("/usr/share/go-*"))),
+            hello='package main\nimport "fmt"\nfunc main() { fmt.Println(1) }\n',
         ),
         Language(
             "rust",
@@ -149,6 +155,7 @@ LANGUAGES: dict[str, Language] = {
             compile=("rustc", "--edition", "2021", "-O", "-o", "/scratch/out/main", "main.rs"),
             run=("{build}/main",),
             stack_mb=256,
+            hello='fn main() { println!("1"); }\n',
         ),
     )
 }

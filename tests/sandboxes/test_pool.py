@@ -7,12 +7,15 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from sandboxes import languages
+from sandboxes.box import house
+from sandboxes.keeper import Keeper
 from sandboxes.program import (
     Call,
     Execution,
@@ -26,7 +29,7 @@ from sandboxes.program import (
     files_problem,
     name_problem,
 )
-from tests.attacks.code.attempt import alive_as
+from tests.attacks.code.attempt import alive_as, submit
 from tests.sandboxes.live import Live, live_pool
 from tests.sandboxes.needs import needs_bubblewrap, uid_of_worker
 
@@ -310,6 +313,26 @@ def test_programs_can_import_from_folders_that_are_offered() -> None:
             done = one(live, source)
     assert done.stdout == b"7\n"
     assert b"Read-only file system" in done.stderr
+
+
+@needs_bubblewrap
+def test_a_broken_toolchain_is_no_compile_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(house(uid_of_worker() + 300), None)
+    good = Submission("c", "int main(void){return 0;}", (Run(),))
+    bad = Submission("c", "int main(void){return x;}", (Run(),))
+    try:
+        compilation, _ = submit(keeper, bad)
+        assert compilation is not None
+        assert compilation.verdict is Verdict.COMPILE_ERROR
+        broken = replace(languages.LANGUAGES["c"], compile=("gcc", "--no-such-option", "main.c"))
+        monkeypatch.setitem(languages.LANGUAGES, "c", broken)
+        keeper._working.clear()
+        compilation, _ = submit(keeper, good)
+        assert compilation is not None
+        assert compilation.verdict is Verdict.SANDBOX_FAILED
+        assert "apt-get install" in compilation.detail
+    finally:
+        keeper.close()
 
 
 @needs_bubblewrap
