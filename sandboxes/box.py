@@ -6,6 +6,7 @@ counts and cuts what comes out, measures time by its own monotonic clock, and sa
 
 from __future__ import annotations
 
+import fcntl
 import marshal
 import os
 import resource
@@ -20,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes import cgroups, languages, seccomp
+from sandboxes.house import INIT_PIDS, House, command, environment, rlimits
 from sandboxes.languages import Language
 from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
+from sandboxes.verdicts import verdict_on
 
 _START_S = 20.0
 _INIT_MB = 48
 """Memory of process 1 and the kernel's own, which the group of a box is allowed beyond the program's."""
-_INIT_PIDS = 4
 _BOX_STACK = 8 << 20
 """What threads of the box's interpreter get by default; the stack of a program itself may grow to its own limit."""
-_UID_IN_BOX = 1000
 _INSTALLING_MB = 128
 _INIT_CPU_S = 0.02
 _INIT_SHARE = 0.01
@@ -44,51 +45,10 @@ _CLOSING_S = 2.0
 _MOST_STARVED = 3.0
 """A starved program gets at most this many times its wall limit."""
 _F_SETPIPE_SZ = 1031
-_CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE")
 
 
 class BoxFailed(Exception):
     """The box, not the program, failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class House:
-    """What every box of a keeper is made with."""
-
-    interpreter: str
-    init: bytes
-    """``sandboxes.init``, compiled by that interpreter."""
-    path: tuple[str, ...]
-    """``sys.path`` of Python programs after their own folder."""
-    filter: bytes
-    """The system call filter; empty where there can be none."""
-    groups: cgroups.Parents
-    uid: int | None
-    """Host user of the boxes, where this process may change it."""
-    proc: bool = True
-    """Whether a new /proc can be mounted here; not in a container that masks its own."""
-    packages: tuple[str, ...] = ()
-    """Further folders that Python programs may import from, read-only."""
-
-    @property
-    def package_paths(self) -> tuple[str, ...]:
-        """Where boxes see the packages: not at their own paths, which may lie under what boxes have themselves."""
-        return tuple(f"/packages/{number}" for number in range(len(self.packages)))
-
-    @property
-    def protections(self) -> tuple[str, ...]:
-        active = ["namespaces", "rlimits"]
-        if self.filter:
-            active.append("seccomp")
-        if self.groups.memory:
-            active.append("memory")
-        if self.groups.pids:
-            active.append("pids")
-        if self.uid is not None or os.geteuid() != 0:
-            active.append("unprivileged")
-        if self.proc:
-            active.append("proc")
-        return tuple(active)
 
 
 def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
@@ -130,41 +90,6 @@ def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
     raise SandboxUnavailable(
         f"bubblewrap does not start here: {problem}. See docs/how-to/sandboxes.md"
     )
-
-
-def command(house: House) -> list[str]:
-    """The call of bubblewrap. Every line has its reason."""
-    argv = [
-        "/usr/bin/bwrap",
-        "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
-        "--uid", str(_UID_IN_BOX), "--gid", str(_UID_IN_BOX), "--hostname", "box",
-        "--as-pid-1",  # our own process 1, which is not dumpable; bubblewrap's own can be read and attached to
-        "--die-with-parent",  # without it a box outlives a keeper that was killed
-        "--new-session",  # no terminal to push characters into
-    ]  # fmt: skip
-    for capability in _CAPABILITIES:  # in the box's own user namespace, for process 1 alone
-        argv += ["--cap-add", capability]
-    for path in languages.read_only_paths():
-        argv += ["--ro-bind", path, path]
-    for path, inside in zip(house.packages, house.package_paths, strict=True):
-        argv += ["--ro-bind", path, inside]
-    for link in ("bin", "sbin", "lib", "lib32", "lib64"):  # links into /usr on merged systems
-        if os.path.islink("/" + link):
-            argv += ["--symlink", os.readlink("/" + link), "/" + link]
-        elif os.path.isdir("/" + link):
-            argv += ["--ro-bind", "/" + link, "/" + link]
-    # Not --dev: it mounts an unlimited tmpfs, and makes another user namespace around process 1.
-    for device in ("null", "zero", "full", "random", "urandom"):
-        argv += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    for name, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
-                         ("stderr", "/proc/self/fd/2"), ("shm", "/scratch/shm")):  # fmt: skip
-        argv += ["--symlink", target, f"/dev/{name}"]
-    argv += ["--symlink", "/scratch/tmp", "/tmp", "--dir", "/scratch", "--dir", "/build"]
-    argv += ["--proc", "/proc"] if house.proc else ["--dir", "/proc"]
-    argv += ["--remount-ro", "/", "--chdir", "/"]
-    boot = "import marshal,posix;c=posix.pread(4,1<<22,0);posix.close(4);exec(marshal.loads(c))"
-    argv += ["--", house.interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", boot]
-    return argv
 
 
 @dataclass(slots=True)
@@ -279,7 +204,7 @@ class Box:
                 "seccomp": self.house.filter,
                 "imports": imports,
                 "build": self._build,
-                "env": _environment(),
+                "env": environment(),
                 "path": [*self.house.package_paths, *self.house.path],
             },
             [blob],
@@ -318,7 +243,7 @@ class Box:
         self._began = time.monotonic()
         self._cpu_before = self._group.cpu_s() if self._group is not None else None
         if self._group is not None:
-            pids = limits.pids + language.pids + _INIT_PIDS
+            pids = limits.pids + language.pids + INIT_PIDS
             memory = (
                 limits.memory_mb + language.memory_mb + limits.disk_mb + self._held_mb + _INIT_MB
             )
@@ -338,7 +263,7 @@ class Box:
             "python": language.source,
             "arguments": list(arguments),
             "call": call and {"entry_point": call.entry_point, "args": call.args, "kwargs": call.kwargs},
-            "limits": _rlimits(limits, language, counted=self.house.groups.memory),
+            "limits": rlimits(limits, language, counted=self.house.groups.memory),
             "cpu_s": limits.cpu_s,
             # What is put there for the program does not count against what it may write.
             "disk": (limits.disk_mb << 20) + self._given_bytes + _pages(files or {}),
@@ -490,8 +415,16 @@ class Box:
         cpu_s = max(int(used_us) / 1e6, self._used_s())
         if self._group is not None and self._group.out_of_memory() > self._oom:
             killed = "memory"
-        verdict = _verdict(
-            limits, self.language, killed, code, number, cpu_s, int(peak_kb), full == "1", pipes[1]
+        verdict = verdict_on(
+            limits,
+            self.language,
+            killed,
+            code,
+            number,
+            cpu_s,
+            int(peak_kb),
+            full == "1",
+            bytes(pipes[1].data),
         )
         if verdict is Verdict.TIME_LIMIT and not killed:
             killed = "cpu"
@@ -623,7 +556,7 @@ def _pipes(*, with_result: bool) -> tuple[list[int], list[int]]:
     ours, theirs = [], []
     read, write = os.pipe()
     with suppress(OSError):
-        fcntl_setpipe(write)
+        _widen(write)
     theirs.append(read)
     ours.append(write)
     for _ in range(3 if with_result else 2):
@@ -633,9 +566,7 @@ def _pipes(*, with_result: bool) -> tuple[list[int], list[int]]:
     return ours, theirs
 
 
-def fcntl_setpipe(fd: int) -> None:
-    import fcntl  # noqa: PLC0415
-
+def _widen(fd: int) -> None:
     fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE)
 
 
@@ -652,46 +583,6 @@ def _blob(files: dict[str, bytes]) -> tuple[list[tuple[str, int, int]], int]:
     return index, fd
 
 
-def _environment() -> dict[str, str]:
-    return {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/scratch/work",
-        "TMPDIR": "/scratch/tmp",
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MALLOC_ARENA_MAX": "2",
-        "GOCACHE": "/scratch/tmp/go",
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": "-mod=mod",
-    }
-
-
-def _rlimits(
-    limits: Limits, language: Language, *, counted: bool
-) -> dict[str, int | tuple[int, int]]:
-    """``counted``: whether a control group counts the memory, so that these need not."""
-    memory = (limits.memory_mb + language.memory_mb) << 20
-    cpu = int(limits.cpu_s) + 1
-    found: dict[str, int | tuple[int, int]] = {
-        "RLIMIT_CPU": (cpu, cpu + 1),  # whole seconds, of each process; process 1 adds up the tree
-        "RLIMIT_NPROC": limits.pids + language.pids + _INIT_PIDS,
-        "RLIMIT_FSIZE": limits.disk_mb << 20,
-        "RLIMIT_NOFILE": 256 if not language.pids else 1024,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-        "RLIMIT_STACK": min(language.stack_mb, max(8, limits.memory_mb)) << 20,
-    }
-    if not counted:
-        # Both count what is mapped, not what is used: stacks of threads, arenas, libraries. So there is some room.
-        found["RLIMIT_DATA"] = memory + _STACKS * (language.stack_mb << 20)
-        if language.address_space:
-            found["RLIMIT_AS"] = memory + _STACKS * (language.stack_mb << 20) + (64 << 20)
-    return found
-
-
 def _pages(files: dict[str, bytes]) -> int:
     """Bytes that files take on a disk in memory."""
     return sum((len(content) + 4095) // 4096 * 4096 for content in files.values())
@@ -700,38 +591,3 @@ def _pages(files: dict[str, bytes]) -> int:
 def _names(files: dict[str, bytes]) -> int:
     """Files and folders that they are, at most."""
     return sum(name.count("/") + 1 for name in files)
-
-
-_STACKS = 2
-_TOLD = (
-    b"MemoryError",
-    b"std::bad_alloc",
-    b"OutOfMemoryError",
-    b"heap out of memory",
-    b"Cannot allocate memory",
-)
-
-
-def _verdict(
-    limits: Limits, language: Language, killed: str, code: int, number: int | None, cpu_s: float, peak_kb: int,
-    full: bool, stderr: _Pipe,
-) -> Verdict:  # fmt: skip
-    match killed:
-        case "memory":
-            return Verdict.MEMORY_LIMIT
-        case "output":
-            return Verdict.OUTPUT_LIMIT
-        case "cpu" | "wall" | "cancelled":
-            return Verdict.TIME_LIMIT
-    if cpu_s > limits.cpu_s or number == signal.SIGXCPU:
-        return Verdict.TIME_LIMIT
-    if peak_kb > (limits.memory_mb + language.memory_mb) << 10:
-        return Verdict.MEMORY_LIMIT
-    if code == 0:
-        return Verdict.OK
-    if number == signal.SIGXFSZ or full:
-        return Verdict.DISK_LIMIT
-    # A process that was refused memory dies in its own way. Both are failures, so a lie gains nothing.
-    if peak_kb > 0.9 * (limits.memory_mb << 10) or any(t in stderr.data[-2000:] for t in _TOLD):
-        return Verdict.MEMORY_LIMIT
-    return Verdict.RUNTIME_ERROR

@@ -28,7 +28,8 @@ from typing import Any
 import msgpack
 
 from sandboxes import cgroups, languages, wire
-from sandboxes.box import Box, BoxFailed, House, house
+from sandboxes.box import Box, BoxFailed, house
+from sandboxes.house import House
 from sandboxes.languages import Language
 from sandboxes.program import Execution, Limits, Run, SandboxUnavailable, Submission, Verdict
 
