@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,11 +195,16 @@ class Group:
 
 
 def sweep(parents: Parents, alive: Callable[[int], bool]) -> None:
-    """Removes groups that a keeper left behind when it was killed."""
+    """Removes groups that a keeper left behind when it was killed, with what may still be in them: a box that was
+    only just being started does not notice that its keeper is gone.
+    """
     for parent in [*parents.v1.values(), *([parents.v2] if parents.v2 else [])]:
         for folder in parent.glob("sandbox-*-*"):
             pid = folder.name.split("-")[-2]
             if pid.isdecimal() and not alive(int(pid)):
+                with contextlib.suppress(OSError, ValueError):
+                    for member in (folder / "cgroup.procs").read_text().split():
+                        os.kill(int(member), signal.SIGKILL)
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 

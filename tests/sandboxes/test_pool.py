@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from sandboxes import languages
+from sandboxes import cgroups, languages
 from sandboxes.box import house
 from sandboxes.keeper import Keeper
 from sandboxes.program import (
@@ -333,6 +334,22 @@ def test_a_broken_toolchain_is_no_compile_error(monkeypatch: pytest.MonkeyPatch)
         assert "apt-get install" in compilation.detail
     finally:
         keeper.close()
+
+
+def test_what_a_dead_keeper_left_in_its_groups_is_swept_away() -> None:
+    parents = cgroups.find()
+    if not parents.v1 and parents.v2 is None:
+        pytest.skip("no control groups can be made here")
+    for parent in [*parents.v1.values(), *([parents.v2] if parents.v2 else [])]:
+        (parent / "sandbox-4000000-1").mkdir()
+    left = subprocess.Popen(["sleep", "1000"])
+    folder = next(iter(parents.v1.values()), parents.v2)
+    assert folder is not None
+    (folder / "sandbox-4000000-1" / "cgroup.procs").write_text(str(left.pid))
+    cgroups.sweep(parents, lambda pid: Path(f"/proc/{pid}").exists())
+    assert left.wait(10) == -signal.SIGKILL
+    cgroups.sweep(parents, lambda pid: Path(f"/proc/{pid}").exists())
+    assert not list(folder.glob("sandbox-4000000-*"))
 
 
 @needs_bubblewrap
