@@ -131,6 +131,7 @@ print(json.dumps([module.compute_score(sys.argv[2], None, 256, *args)[0] for arg
 """
 
 
+@pytest.mark.timeout(400)  # downloads verl and makes an environment
 def test_verls_own_client_scores_with_it(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheels = tmp_path / "wheels"

@@ -82,6 +82,7 @@ def test_nothing_is_left_of_boxes_after_their_keeper_closed() -> None:
     assert alive_as(uid) == []
 
 
+@pytest.mark.timeout(400)  # all of them one after the other, some to the end of their time
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as a plain user already")
 def test_the_attacks_gain_nothing_where_the_server_is_a_plain_user() -> None:
     interpreter = languages.python()
