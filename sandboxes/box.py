@@ -1,4 +1,4 @@
-"""One box, seen from outside: starts bubblewrap with ``sandboxes.init`` in it, and runs programs there.
+"""One box, seen from outside: starts bubblewrap with ``sandboxes.inside`` in it, and runs programs there.
 
 The keeper (a process that runs nothing of a submission) holds the other ends of a program's pipes: it
 counts and cuts what comes out, measures time by its own monotonic clock, and says when to kill.
@@ -13,7 +13,6 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes import cgroups, languages, seccomp
-from sandboxes.house import INIT_PIDS, House, command, environment, rlimits
+from sandboxes.house import INIT_PIDS, House, command, compiled, environment, rlimits
 from sandboxes.languages import Language
 from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
 from sandboxes.verdicts import verdict_on
@@ -60,16 +59,9 @@ def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
         raise SandboxUnavailable(
             "no Python that an unprivileged process can run: apt-get install python3"
         )
-    compiled = subprocess.run(
-        [
-            interpreter, "-I", "-S", "-c",
-            "import sys,marshal;sys.stdout.buffer.write(marshal.dumps(compile(sys.stdin.read(),'<init>','exec')))",
-        ],
-        input=(Path(__file__).parent / "init.py").read_bytes(), capture_output=True, check=True, env={},
-    ).stdout  # fmt: skip
     made = House(
         interpreter,
-        compiled,
+        compiled(interpreter, "main"),
         tuple(languages.python_path(interpreter)),
         b"" if seccomp.unavailable() else seccomp.program(),
         cgroups.find(),
@@ -233,10 +225,15 @@ class Box:
         files: dict[str, bytes] | None = None,
         fetch: tuple[str, ...] | None = (),
         stop: socket.socket | None = None,
+        reports: bool = False,
+        channel: socket.socket | None = None,
+        serve: bool = False,
     ) -> Execution:
         """Runs the program (``argv``; None: the Python source in process 1's interpreter) once.
 
         ``fetch``: files to bring back from the working directory; None: all of the output folder.
+        ``reports``: whether it gets a descriptor 3, whose content becomes the result. ``channel``: its
+        descriptor 4, which is closed here. ``serve``: whether it answers calls over that.
         ``stop``: a socket whose becoming readable cancels the run. Raises BoxFailed.
         """
         language = self.language
@@ -252,7 +249,10 @@ class Box:
             except OSError as error:
                 raise BoxFailed(f"control group: {error}") from None
             self._oom = self._group.out_of_memory()
-        ours, theirs = _pipes(with_result=call is not None)
+        with_result = call is not None or reports or channel is not None
+        ours, theirs = _pipes(with_result=with_result)
+        if channel is not None:
+            theirs.append(channel.detach())
         if self.house.uid is not None:
             for fd in theirs:
                 os.fchown(fd, self.house.uid, -1)  # or the program could not open /dev/stdin
@@ -263,6 +263,7 @@ class Box:
             "python": language.source,
             "arguments": list(arguments),
             "call": call and {"entry_point": call.entry_point, "args": call.args, "kwargs": call.kwargs},
+            "serve": serve,
             "limits": rlimits(limits, language, counted=self.house.groups.memory),
             "cpu_s": limits.cpu_s,
             # What is put there for the program does not count against what it may write.

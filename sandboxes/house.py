@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandboxes import cgroups, languages
 from sandboxes.languages import Language
 from sandboxes.program import Limits
+
+if TYPE_CHECKING:  # read as files, but they decide verdicts, so they belong into the digest
+    from sandboxes.inside import main  # noqa: F401
 
 INIT_PIDS = 4
 """Processes of a box that are not the program's."""
 _UID_IN_BOX = 1000
 _CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_SETPCAP", "CAP_SYS_RESOURCE", "CAP_DAC_OVERRIDE")
 _STACKS = 2
+_INSIDE = Path(__file__).parent / "inside"
+_MODULES = ("kernel", "disk", "processes", "codec", "python")
+_COMPILE = """
+import marshal, sys
+sources = marshal.loads(sys.stdin.buffer.read())
+sys.stdout.buffer.write(marshal.dumps([(n, compile(s, "<" + n + ">", "exec")) for n, s in sources]))
+"""
+_BOOT = """
+import marshal, posix, sys
+for n, c in marshal.loads(posix.pread(4, 1 << 22, 0)):
+    m = sys.modules[n] = type(sys)(n)
+    exec(c, m.__dict__)
+m.main()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +43,7 @@ class House:
 
     interpreter: str
     init: bytes
-    """``sandboxes.init``, compiled by that interpreter."""
+    """The modules of ``sandboxes.inside`` that a box needs, compiled by that interpreter: see :func:`compiled`."""
     path: tuple[str, ...]
     """``sys.path`` of Python programs after their own folder."""
     filter: bytes
@@ -86,9 +107,21 @@ def command(house: House) -> list[str]:
     argv += ["--symlink", "/scratch/tmp", "/tmp", "--dir", "/scratch", "--dir", "/build"]
     argv += ["--proc", "/proc"] if house.proc else ["--dir", "/proc"]
     argv += ["--remount-ro", "/", "--chdir", "/"]
-    boot = "import marshal,posix;c=posix.pread(4,1<<22,0);posix.close(4);exec(marshal.loads(c))"
-    argv += ["--", house.interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", boot]
+    argv += ["--", house.interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT]
     return argv
+
+
+def compiled(interpreter: str, last: str) -> bytes:
+    """Names and code of the modules that process 1 is made of, in the order of their imports, ``last`` being its main
+    program. Code is that of one interpreter, so it is asked to compile."""
+    sources = [
+        (f"sandboxes.inside.{n}", (_INSIDE / f"{n}.py").read_text()) for n in (*_MODULES, last)
+    ]
+    done = subprocess.run(
+        [interpreter, "-I", "-S", "-c", _COMPILE],
+        input=marshal.dumps(sources, 2), capture_output=True, check=True, env={},
+    )  # fmt: skip
+    return done.stdout
 
 
 def environment() -> dict[str, str]:

@@ -91,6 +91,22 @@ class Run:
     """Names of files to bring back from the working directory."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Further files of this run alone, put into its working directory."""
+    reports: bool = False
+    """Whether the program has a descriptor 3, and ``Execution.result`` is what it wrote there. A call has it anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A second Python program, in a box of its own, that a submission's runs can call.
+
+    It is started anew for each run, as a module. A run's descriptor 4 is connected with it: requests and
+    answers are those of :mod:`sandboxes.inside.codec` and :func:`sandboxes.inside.python.answer_calls`.
+    Neither sees anything else of the other.
+    """
+
+    source: str
+    limits: Limits = Limits()
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,7 @@ class Submission:
     """Put into the working directory of the compilation and of every run."""
     stop_on_failure: bool = False
     """Whether the first run that does not end OK is the last."""
+    peer: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +151,8 @@ class Execution:
     files: dict[str, bytes] = field(default_factory=dict)
     """Those asked for that exist as regular files within the disk limit."""
     detail: str = ""
+    peer: Execution | None = None
+    """What came of the peer, which ends with the run."""
 
     @property
     def ok(self) -> bool:

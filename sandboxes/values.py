@@ -1,6 +1,6 @@
 """Values of a Python function on their way out of a box: JSON of exact built-in types, read again outside.
 
-The box writes them (``sandboxes.init``), so nothing here is trusted: the text is capped, nothing is
+The box writes them (``sandboxes.inside.codec``), so nothing here is trusted: the text is capped, nothing is
 unpickled, and no object of the program's can take part in a comparison. Beyond JSON's own types::
 
     {"$tuple": […]}  {"$set": […]}  {"$dict": [[key, value], …]}  {"$bytes": "<hex>"}  {"$float": "nan"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from sandboxes.program import Call, Execution, Limits, Run, Submission, Verdict
+from sandboxes.program import Call, Execution, Limits, Peer, Run, Submission, Verdict
 
 HEADER = struct.Struct("<I")
 MAX_MESSAGE = 1 << 30
@@ -26,6 +26,8 @@ def unpack(body: bytes) -> Any:
 def submission_out(submission: Submission) -> dict[str, Any]:
     found = asdict(submission)
     found["source"] = submission.source.encode("utf-8", "surrogatepass")
+    if submission.peer is not None:
+        found["peer"]["source"] = submission.peer.source.encode("utf-8", "surrogatepass")
     for run in found["runs"]:
         if run["call"] is not None:  # sets, tuples and big integers are not msgpack's
             run["call"] = {
@@ -49,9 +51,11 @@ def submission_in(found: dict[str, Any]) -> Submission:
             ),
             tuple(run["fetch"]),
             run["files"],
+            run["reports"],
         )
         for run in found["runs"]
     )
+    peer = found["peer"]
     return Submission(
         found["language"],
         found["source"].decode("utf-8", "surrogatepass"),
@@ -60,6 +64,10 @@ def submission_in(found: dict[str, Any]) -> Submission:
         found["compile_limits"] and Limits(**found["compile_limits"]),
         found["files"],
         found["stop_on_failure"],
+        peer
+        and Peer(
+            peer["source"].decode("utf-8", "surrogatepass"), Limits(**peer["limits"]), peer["files"]
+        ),
     )
 
 
@@ -68,7 +76,8 @@ def execution_out(execution: Execution) -> dict[str, Any]:
 
 
 def execution_in(found: dict[str, Any]) -> Execution:
-    return Execution(**{**found, "verdict": Verdict(found["verdict"])})
+    peer = found["peer"] and execution_in(found["peer"])
+    return Execution(**{**found, "verdict": Verdict(found["verdict"]), "peer": peer})
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ from sandboxes.languages import LANGUAGES
 from sandboxes.program import Execution, Run, Submission, Verdict
 
 if TYPE_CHECKING:  # not imported here, but they decide verdicts, so they belong into the digest
-    from sandboxes import init, keeper  # noqa: F401
+    from sandboxes import keeper  # noqa: F401
 
 Protection = Literal["namespaces", "seccomp", "unprivileged", "memory", "pids", "proc", "rlimits"]
 

@@ -1,0 +1,1 @@
+"""What runs inside of boxes, in their own interpreter: see :mod:`sandboxes.inside.main`."""
