@@ -124,6 +124,8 @@ class Submission:
     stop_on_failure: bool = False
     """Whether the first run that does not end OK is the last."""
     peer: Peer | None = None
+    preload: tuple[str, ...] = ()
+    """Modules that process 1 imports once for all runs of a Python program: never what a hostile program chose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def submission_in(found: dict[str, Any]) -> Submission:
         and Peer(
             peer["source"].decode("utf-8", "surrogatepass"), Limits(**peer["limits"]), peer["files"]
         ),
+        tuple(found["preload"]),
     )
 
 

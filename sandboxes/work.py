@@ -36,12 +36,18 @@ class Seat:
     """One program of a submission and the box that it runs in: another one, where that dies."""
 
     def __init__(
-        self, keeper: Keeper, language: Language, source: str, files: dict[str, bytes]
+        self,
+        keeper: Keeper,
+        language: Language,
+        source: str,
+        files: dict[str, bytes],
+        preload: tuple[str, ...] = (),
     ) -> None:
         self._keeper = keeper
         self._language = language
         self._source = source
         self._files = files
+        self._preload = preload
         self.compiled: dict[str, bytes] | None = None
         self._box: Box | None = None
 
@@ -50,7 +56,7 @@ class Seat:
         if self._box is None:
             self._box = self._keeper.take(self._language)
             imports = languages.imports_of(self._source) if self._language.name == "python" else []
-            self._box.setup(self._source, self._files, imports, _BUILD_MB)
+            self._box.setup(self._source, self._files, [*imports, *self._preload], _BUILD_MB)
             if self.compiled is not None:
                 self._box.install(self.compiled)
         return self._box
@@ -99,7 +105,7 @@ class Work:
         self._language = language
         self._tell = tell
         self._stop = stop
-        self._seat = Seat(keeper, language, submission.source, submission.files)
+        self._seat = Seat(keeper, language, submission.source, submission.files, submission.preload)
         peer = submission.peer
         self._peer: Seat | None = None
         if peer is not None:

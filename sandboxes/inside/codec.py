@@ -34,7 +34,7 @@ class NotAValue(ValueError):
 # ── out ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def encode(value, depth=0, exact=False):
+def encode(value: object, depth: int = 0, exact: bool = False) -> str:
     """JSON text. Raises TypeError for what is no plain value, ValueError for what is nested too deeply."""
     if depth > (MAX_DEPTH if exact else 190):
         raise ValueError("the returned value is nested too deeply")
@@ -147,7 +147,7 @@ class _Context:
 _scan = _json.make_scanner(_Context())
 
 
-def decode(text):
+def decode(text: str) -> object:
     """The value that ``encode(…, exact=True)`` wrote. Raises NotAValue, and nothing else but MemoryError."""
     try:
         value, end = _scan(text, 0)

@@ -35,6 +35,7 @@ class Live:
         reference: Any,
         sandbox: Any = None,
         deadline_s: float = 60,
+        prompt: str | list[dict[str, str]] | None = None,
         **config: Any,
     ) -> Outcome:
         grader = CATALOG.build(Spec("code", canonical_json(config), Digest("sha256:test")))
@@ -45,7 +46,7 @@ class Live:
         async def graded() -> Outcome:
             try:
                 outcome = await grader.grade_live(
-                    View(completion=completion, reference=reference), context
+                    View(completion=completion, reference=reference, prompt=prompt), context
                 )
             except CannotScore as error:
                 return Unscored(error.kind, error.detail)

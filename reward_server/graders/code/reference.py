@@ -95,15 +95,26 @@ class Checker(BaseModel):
 
 
 class CodeReference(BaseModel):
-    """``cases`` of one kind: ``stdin``/``stdout`` for a program, ``args``/``expected`` with an entry point."""
+    """``tests``, or ``cases`` of one kind: ``stdin``/``stdout`` for a program, ``args``/``expected`` for a function."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     language: str = "python"
     entry_point: (
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)?$")] | None
     ) = None
-    """``name`` or ``Class.method``: the cases are calls of it."""
-    cases: Annotated[list[CallCase] | list[StdioCase], Field(min_length=1, max_length=MAX_CASES)]
+    """``name`` or ``Class.method``: the cases are calls of it, and ``candidate`` in tests."""
+    cases: (
+        Annotated[list[CallCase] | list[StdioCase], Field(min_length=1, max_length=MAX_CASES)]
+        | None
+    ) = None
+    tests: Annotated[str, StringConstraints(min_length=1, max_length=MAX_SOURCE)] | None = None
+    """Python source: asserts, ``check(candidate)``, or test functions as pytest and unittest have them. It runs in
+    a box of its own and calls the candidate, in another one, with plain data."""
+    functions: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")]] = []
+    """Further functions of the candidate that the tests call."""
+    allow_shared: bool = False
+    """Whether the tests need live objects of the candidate (its classes, functions passed to it): then one process runs
+    both, and a candidate that attacks its tests is only guarded against as well as possible."""
     comparison: Comparison | None = None
     """None: the config's."""
     checker: Checker | None = None
@@ -119,8 +130,15 @@ class CodeReference(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> CodeReference:
         _known_language(self.language)
-        calls = isinstance(self.cases[0], CallCase)
-        if calls != (self.entry_point is not None):
+        if (self.cases is None) == (self.tests is None):
+            raise ValueError("give either cases or tests")
+        if self.tests is not None:
+            if self.canonical_language != "python" or self.checker is not None:
+                raise ValueError("tests are of python, and decide without a checker")
+        elif self.functions or self.allow_shared:
+            raise ValueError("functions and allow_shared are for tests")
+        calls = self.cases is not None and isinstance(self.cases[0], CallCase)
+        if self.tests is None and calls != (self.entry_point is not None):
             raise ValueError(
                 "cases with args and expected need an entry_point, those with stdin have none"
             )
@@ -136,7 +154,7 @@ class CodeReference(BaseModel):
             raise ValueError(problem)
         if LANGUAGES[_canonical(self.language)].source in self.files:
             raise ValueError("a file has the name of the program itself")
-        for case in self.cases:
+        for case in self.cases or ():
             if isinstance(case, CallCase):
                 results.expected_value(case.expected)
                 results.argument([case.args, case.kwargs])
