@@ -77,7 +77,6 @@ def answer(control, *words):
     control.send(" ".join(str(w) for w in words).encode())
 
 
-# ── disks ────────────────────────────────────────────────────────────────────────────────────────
 def watch(control, main, cpu_s):
     """Waits for the first process to end, the CPU time to be spent, or the keeper's word."""
     process = os.pidfd_open(main)
