@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes import cgroups, languages, seccomp
+from sandboxes.backend import BoxFailed
 from sandboxes.house import INIT_PIDS, House, command, compiled, environment, rlimits
 from sandboxes.languages import Language
 from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
@@ -44,10 +45,6 @@ _CLOSING_S = 2.0
 _MOST_STARVED = 3.0
 """A starved program gets at most this many times its wall limit."""
 _F_SETPIPE_SZ = 1031
-
-
-class BoxFailed(Exception):
-    """The box, not the program, failed."""
 
 
 def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
@@ -82,6 +79,37 @@ def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
     raise SandboxUnavailable(
         f"bubblewrap does not start here: {problem}. See docs/how-to/sandboxes.md"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BubblewrapBackend:
+    """Boxes of bubblewrap, with the interpreter and the compilers of this machine."""
+
+    house: House
+
+    @property
+    def interpreter(self) -> str:
+        return self.house.interpreter
+
+    @property
+    def protections(self) -> tuple[str, ...]:
+        return self.house.protections
+
+    @property
+    def runtime(self) -> str:
+        return "bubblewrap"
+
+    def box(self, language: Language) -> Box:
+        return Box(self.house, language)
+
+    def installed(self, name: str) -> str | None:
+        return languages.installed(name)
+
+    def version(self, name: str) -> str | None:
+        return languages.version(name)
+
+    def sweep(self) -> None:
+        cgroups.sweep(self.house.groups, lambda pid: Path(f"/proc/{pid}").exists())
 
 
 @dataclass(slots=True)
@@ -229,13 +257,7 @@ class Box:
         channel: socket.socket | None = None,
         serve: bool = False,
     ) -> Execution:
-        """Runs the program (``argv``; None: the Python source in process 1's interpreter) once.
-
-        ``fetch``: files to bring back from the working directory; None: all of the output folder.
-        ``reports``: whether it gets a descriptor 3, whose content becomes the result. ``channel``: its
-        descriptor 4, which is closed here. ``serve``: whether it answers calls over that.
-        ``stop``: a socket whose becoming readable cancels the run. Raises BoxFailed.
-        """
+        """See :class:`sandboxes.backend.Box`."""
         language = self.language
         self._began = time.monotonic()
         self._cpu_before = self._group.cpu_s() if self._group is not None else None

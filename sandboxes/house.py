@@ -14,7 +14,7 @@ from sandboxes.languages import Language
 from sandboxes.program import Limits
 
 if TYPE_CHECKING:  # read as files, but they decide verdicts, so they belong into the digest
-    from sandboxes.inside import main  # noqa: F401
+    from sandboxes.inside import container, main  # noqa: F401
 
 INIT_PIDS = 4
 """Processes of a box that are not the program's."""
@@ -111,15 +111,18 @@ def command(house: House) -> list[str]:
     return argv
 
 
+def sources(last: str) -> list[tuple[str, str]]:
+    """Names and text of the modules that process 1 is made of, in the order of their imports, ``last`` being its
+    main program."""
+    names = (*_MODULES, last)
+    return [(f"sandboxes.inside.{n}", (_INSIDE / f"{n}.py").read_text("utf-8")) for n in names]
+
+
 def compiled(interpreter: str, last: str) -> bytes:
-    """Names and code of the modules that process 1 is made of, in the order of their imports, ``last`` being its main
-    program. Code is that of one interpreter, so it is asked to compile."""
-    sources = [
-        (f"sandboxes.inside.{n}", (_INSIDE / f"{n}.py").read_text()) for n in (*_MODULES, last)
-    ]
+    """The same, as code of one interpreter, which is asked to compile it."""
     done = subprocess.run(
         [interpreter, "-I", "-S", "-c", _COMPILE],
-        input=marshal.dumps(sources, 2), capture_output=True, check=True, env={},
+        input=marshal.dumps(sources(last), 2), capture_output=True, check=True, env={},
     )  # fmt: skip
     return done.stdout
 

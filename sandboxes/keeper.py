@@ -20,9 +20,9 @@ from typing import Any
 
 import msgpack
 
-from sandboxes import cgroups, languages, wire
-from sandboxes.box import Box, BoxFailed, house
-from sandboxes.house import House
+from sandboxes import languages, wire
+from sandboxes.backend import Backend, Box, BoxFailed
+from sandboxes.box import BubblewrapBackend, house
 from sandboxes.languages import Language
 from sandboxes.program import SandboxUnavailable, Submission
 from sandboxes.work import Tell, Work
@@ -32,8 +32,8 @@ _MAX_COMPILED = 64 << 20
 
 
 class Keeper:
-    def __init__(self, made: House, cache: Path | None) -> None:
-        self.house = made
+    def __init__(self, backend: Backend, cache: Path | None) -> None:
+        self.backend = backend
         self._cache = cache
         self._spares: deque[Box] = deque()
         self._ahead = 1
@@ -46,7 +46,7 @@ class Keeper:
             self._spares.remove(box)
             self.throw_away(box)
         while len(self._spares) < self._ahead:
-            self._spares.append(Box(self.house, languages.LANGUAGES["python"]))
+            self._spares.append(self.backend.box(languages.LANGUAGES["python"]))
 
     def close(self) -> None:
         """Ends every box, and waits until nothing of them is left."""
@@ -131,6 +131,15 @@ class Keeper:
             total -= status.st_size
 
 
+def _backend(setup: dict[str, Any]) -> Backend:
+    """Raises SandboxUnavailable."""
+    if setup["docker"] is not None:
+        from sandboxes.container import DockerSettings, docker_backend  # noqa: PLC0415
+
+        return docker_backend(DockerSettings(**setup["docker"]), setup["uid"])
+    return BubblewrapBackend(house(setup["uid"], tuple(setup["packages"])))
+
+
 def main(fd: int) -> None:
     """The keeper's process: submissions in, executions out, until the server closes the socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the server's to handle
@@ -143,15 +152,22 @@ def main(fd: int) -> None:
     if setup is None:
         return
     try:
-        made = house(setup["uid"], tuple(setup["packages"]))
+        backend = _backend(setup)
     except SandboxUnavailable as error:
         tell({"unavailable": str(error)})
         return
-    cgroups.sweep(made.groups, lambda pid: Path(f"/proc/{pid}").exists())
+    backend.sweep()
     cache = Path(setup["cache"]) if setup["cache"] else None
-    keeper = Keeper(made, cache)
+    keeper = Keeper(backend, cache)
     keeper.fill()
-    tell({"protections": list(made.protections), "interpreter": made.interpreter})
+    tell(
+        {
+            "protections": list(backend.protections),
+            "interpreter": backend.interpreter,
+            "runtime": backend.runtime,
+            "languages": [name for name in languages.LANGUAGES if backend.installed(name)],
+        }
+    )
     gc.freeze()
     try:
         while (message := _receive(server)) is not None:

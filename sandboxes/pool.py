@@ -14,11 +14,12 @@ import socket
 import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sandboxes import languages, wire
+from sandboxes.container import DockerSettings
 from sandboxes.program import (
     Execution,
     NoSlotInTime,
@@ -43,6 +44,8 @@ class PoolSettings:
     """Host users of the boxes where the server is root, one for each slot from here on."""
     cache: Path | None = None
     """Where compiled programs are kept; None: nowhere."""
+    docker: DockerSettings | None = None
+    """Where the boxes are containers."""
     packages: tuple[str, ...] = ()
     """Folders that Python programs may import from, such as one with numpy in it."""
 
@@ -65,6 +68,9 @@ class SandboxPool:
         self.protections: tuple[str, ...] = ()
         """Those active; known once a keeper has started."""
         self.interpreter = ""
+        self.runtime = ""
+        """``bubblewrap``, or the id of the image; known once a keeper has started."""
+        self.languages: frozenset[str] = frozenset()
         self.problem: str | None = None
         """Why nothing can run here."""
 
@@ -115,12 +121,14 @@ class SandboxPool:
         if language is None:
             known = ", ".join(languages.LANGUAGES)
             raise SandboxUnavailable(f"no language {submission.language!r}; there are {known}")
-        if await asyncio.to_thread(languages.installed, language.name) is None:
-            raise SandboxUnavailable(f"{language.name} is not installed here: {language.install}")
         slot = await self._take(start_by)
         healthy = False
         try:
             await self._ensure(slot)
+            if language.name not in self.languages:
+                healthy = True
+                where = "the image" if self._settings.docker else "this machine"
+                raise SandboxUnavailable(f"{language.name} is not on {where}: {language.install}")
             report = await self._converse(slot, submission, on_run)
             healthy = True
             return report
@@ -177,8 +185,10 @@ class SandboxPool:
             theirs.close()
         slot.reader, slot.writer = await asyncio.open_connection(sock=ours)
         settings = self._settings
+        docker = settings.docker
         setup = {
-            "uid": settings.first_uid + slot.number if os.geteuid() == 0 else None,
+            "uid": settings.first_uid + slot.number if os.geteuid() == 0 or docker else None,
+            "docker": docker and asdict(docker),
             "cache": str(settings.cache) if settings.cache else None,
             "packages": list(settings.packages),
         }
@@ -195,6 +205,8 @@ class SandboxPool:
             raise SandboxUnavailable(answer["unavailable"])
         self.protections = tuple(answer["protections"])
         self.interpreter = answer["interpreter"]
+        self.runtime = answer["runtime"]
+        self.languages = frozenset(answer["languages"])
         self.problem = None
 
     async def _end(self, slot: _Slot) -> None:

@@ -147,7 +147,7 @@ class Execution:
     memory_mb: float = 0.0
     """Peak of the largest process."""
     killed_by: str = ""
-    """``cpu``, ``wall``, ``output``, ``memory`` or ``cancelled`` where we ended it."""
+    """``cpu``, ``wall``, ``output``, ``memory``, ``disk`` or ``cancelled`` where we ended it."""
     starved: bool = False
     """Whether it lost a good part of its wall time waiting for a core: it deserves another try."""
     files: dict[str, bytes] = field(default_factory=dict)

@@ -25,6 +25,8 @@ def verdict_on(
             return Verdict.MEMORY_LIMIT
         case "output":
             return Verdict.OUTPUT_LIMIT
+        case "disk":
+            return Verdict.DISK_LIMIT
         case "cpu" | "wall" | "cancelled":
             return Verdict.TIME_LIMIT
     if cpu_s > limits.cpu_s or number == signal.SIGXCPU:

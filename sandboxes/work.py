@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandboxes import languages, wire
-from sandboxes.box import Box, BoxFailed
+from sandboxes.backend import Box, BoxFailed, BoxLost
 from sandboxes.languages import Language
 from sandboxes.program import Execution, Limits, Run, Submission, Verdict
 
@@ -28,6 +28,7 @@ _BUILD_MB = 256
 _MAX_BUILT = 1500
 _CANARY = Limits(cpu_s=5.0, wall_s=20.0, memory_mb=128)
 _PEER_LEAVES_S = 0.1
+_TIMES = 2
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -136,14 +137,18 @@ class Work:
 
     def _together(self, run: Run, peer: Seat) -> Execution:
         """Runs the program, and beside it the peer that it calls."""
-        problem = ""
-        for _ in range(2):
+        problem, lost = "", 0
+        for _ in range(_TIMES):
             try:
                 return self._once_together(run, peer)
             except (BoxFailed, OSError, ValueError, EOFError) as error:
                 problem = f"{type(error).__name__}: {error}"
+                lost += isinstance(error, BoxLost)
                 self._seat.drop()
                 peer.drop()
+        if lost == _TIMES and peer.canary_lives():
+            fell = Execution(Verdict.RUNTIME_ERROR, 126, detail=problem)
+            return replace(fell, peer=fell)
         return Execution(Verdict.SANDBOX_FAILED, detail=problem)
 
     def _once_together(self, run: Run, peer: Seat) -> Execution:
@@ -212,7 +217,7 @@ class Work:
             )
             return True
         command = list(language.compile or ())
-        command[0] = languages.installed(language.name) or command[0]
+        command[0] = self._keeper.backend.installed(language.name) or command[0]
         limits = submission.compile_limits or language.compile_limits
         done = self._attempt(lambda box: box.run(command, limits, fetch=None, stop=self._stop))
         if done.verdict is Verdict.OK and not done.files:
@@ -248,7 +253,7 @@ class Work:
 
     def _key(self) -> str:
         submission, language = self._submission, self._language
-        parts = [language.name, languages.version(language.name), language.compile, submission.source,
+        parts = [language.name, self._keeper.backend.version(language.name), language.compile, submission.source,
                  sorted(submission.files.items())]  # fmt: skip
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -256,16 +261,17 @@ class Work:
         """Runs something in the submission's box, in a new one where that failed before it began.
 
         ``blame``: whether what fails twice before it began can be the submission's doing. Then it is, if a
-        harmless program runs on the same slot.
+        harmless program runs on the same slot; and so is a box that was lost under the program twice.
         """
-        problem = ""
-        for _ in range(2):
+        problem, lost = "", 0
+        for _ in range(_TIMES):
             try:
                 return self._seat.settled(work(self._seat.ready()))
             except (BoxFailed, OSError, ValueError, EOFError) as error:
                 problem = f"{type(error).__name__}: {error}"
+                lost += isinstance(error, BoxLost)
                 self._seat.drop()
-        if blame and self._seat.canary_lives():
+        if (blame or lost == _TIMES) and self._seat.canary_lives():
             return Execution(Verdict.RUNTIME_ERROR, 126, detail=problem)
         return Execution(Verdict.SANDBOX_FAILED, detail=problem)
 

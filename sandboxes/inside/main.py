@@ -25,8 +25,6 @@ What it tells the keeper is a line of numbers.
 # (It runs outside of this package, on the standard library's private modules: importing ctypes and json
 # would cost as much as starting the interpreter.)
 
-import _signal
-import _sitebuiltins
 import _socket
 import gc
 import marshal
@@ -44,9 +42,8 @@ from sandboxes.inside.kernel import (
     MS_REMOUNT,
     c,
     drop_bounding,
-    undumpable,
 )
-from sandboxes.inside.processes import child, kill_all, reap, tree
+from sandboxes.inside.processes import become_first, kill_all, reap, start, tree, warm_up
 from sandboxes.inside.python import run_python
 
 CONTROL, CODE = 3, 4
@@ -106,54 +103,19 @@ def watch(control, main, cpu_s):
     return (killed or "-", *reap(main))
 
 
-def start(control, job, fds, seccomp):
-    """Forks the program; (pid, None) here, (0, job) in a child that is to run Python."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        return 0, child(job, [*fds, write], seccomp)
-    os.close(write)
-    for fd in fds:
-        os.close(fd)
-    text = b""
-    while data := os.read(read, 600):
-        text += data
-        if text == b"S":
-            break
-    os.close(read)
-    if text not in (b"", b"S"):
-        kill_all()
-        reap(pid)
-        answer(
-            control,
-            "unexecutable" if text[:1] == b"X" else "refused",
-            text[1:].decode("utf-8", "replace"),
-        )
-        return -1, None
-    answer(control, "started")
-    return pid, None
-
-
 def serve():
     """Process 1's loop. Returns only in a child that is to run Python: its job."""
     os.close(CODE)
     control = _socket.socket(fileno=CONTROL)
     os.set_inheritable(CONTROL, False)
-    for number in (_signal.SIGINT, _signal.SIGPIPE):
-        _signal.signal(number, _signal.SIG_DFL)  # one that has a handler could be sent to process 1
-    undumpable()
+    become_first()
     try:
         with open("/proc/sys/user/max_user_namespaces", "w") as file:
             file.write("0")
     except OSError:
         pass
     drop_bounding()  # what the children would have to do each
-    compile("pass", "warm", "exec")  # the first use of the compiler takes a millisecond
-    builtins = sys.modules["builtins"]
-    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
-    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
-    builtins.help = _sitebuiltins._Helper()
+    warm_up()
     gc.freeze()  # the collector of a child would touch, and so copy, all that is shared
     answer(control, "ready")
     files, seccomp = ([], -1), b""
@@ -216,7 +178,7 @@ def serve():
                     c("umount2", SCRATCH.encode(), MNT_DETACH)
                 continue
             began = time.monotonic()
-            pid, job = start(control, message, fds, seccomp)
+            pid, job = start(lambda *w: answer(control, *w), message, fds, seccomp)
             if pid == 0:
                 control.detach()  # its number is the program's now
                 return job

@@ -3,11 +3,19 @@
 # mypy: ignore-errors
 
 import _signal
+import _sitebuiltins
 import os
 import resource
+import sys
 
 from sandboxes.inside.disk import WORK
-from sandboxes.inside.kernel import PR_SET_DUMPABLE, c, drop_capabilities, filter_calls
+from sandboxes.inside.kernel import (
+    PR_SET_DUMPABLE,
+    c,
+    drop_capabilities,
+    filter_calls,
+    undumpable,
+)
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -113,3 +121,44 @@ def child(job, fds, seccomp):
         text = f"E{number} {type(error).__name__}: {error}"
         os.write(63, text.encode("utf-8", "replace")[:500])
         os._exit(127)
+
+
+def start(tell, job, fds, seccomp):
+    """Forks the program; (pid, None) here, (0, job) in a child that is to run Python."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        return 0, child(job, [*fds, write], seccomp)
+    os.close(write)
+    for fd in fds:
+        os.close(fd)
+    text = b""
+    while data := os.read(read, 600):
+        text += data
+        if text == b"S":
+            break
+    os.close(read)
+    if text not in (b"", b"S"):
+        kill_all()
+        reap(pid)
+        tell("unexecutable" if text[:1] == b"X" else "refused", text[1:].decode("utf-8", "replace"))
+        return -1, None
+    tell("started")
+    return pid, None
+
+
+def become_first():
+    """What process 1 does before anything: no signal and no look from inside reaches it."""
+    for number in (_signal.SIGINT, _signal.SIGPIPE):
+        _signal.signal(number, _signal.SIG_DFL)  # one that has a handler could be sent to process 1
+    undumpable()
+
+
+def warm_up():
+    """What every child would have to do, done once."""
+    compile("pass", "warm", "exec")  # the first use of the compiler takes a millisecond
+    builtins = sys.modules["builtins"]
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.help = _sitebuiltins._Helper()
