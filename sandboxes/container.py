@@ -149,7 +149,7 @@ def docker_backend(settings: DockerSettings, uid: int) -> DockerBackend:
     """Looks at the daemon and at the image. Raises SandboxUnavailable."""
     client = connected(settings)
     try:
-        image = client.inspect_image(settings.image)["Id"]
+        image = str(client.inspect_image(settings.image)["Id"])  # type: ignore[no-untyped-call]
     except Exception as error:
         raise SandboxUnavailable(
             f"Docker cannot give the image {settings.image!r} ({error}): see docs/how-to/docker.md"
@@ -197,6 +197,8 @@ class ContainerBox:
     def _start(self) -> None:
         settings, uid = self.backend.settings, self.backend.uid
         try:
+            from docker.types import LogConfig  # noqa: PLC0415
+
             client = self._client = connected(settings)
             mine = f"uid={uid},gid={uid}"
             config = client.create_host_config(
@@ -208,7 +210,7 @@ class ContainerBox:
                 mem_limit=self._memory_mb << 20,
                 memswap_limit=self._memory_mb << 20,
                 ipc_mode="private",
-                log_config={"Type": "none"},
+                log_config=LogConfig(type="none"),
                 auto_remove=True,
                 init=False,
                 oom_kill_disable=False,
@@ -345,7 +347,7 @@ class ContainerBox:
                 "arguments": list(arguments),
                 "call": call and {"entry_point": call.entry_point, "args": call.args, "kwargs": call.kwargs},
                 "serve": serve,
-                "limits": rlimits(limits, language, counted=False),
+                "limits": rlimits(limits, language, counted="memory" in self.backend.looked["counters"]),
                 "cpu_s": limits.cpu_s,
                 "memory": (limits.memory_mb + language.memory_mb + disk) << 20,
                 "disk": disk << 20,
@@ -372,6 +374,7 @@ class ContainerBox:
         if needed <= self._memory_mb:
             return
         assert self._client is not None
+        assert self._id is not None
         try:
             self._client.update_container(
                 self._id, mem_limit=needed << 20, memswap_limit=needed << 20

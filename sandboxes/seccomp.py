@@ -89,6 +89,10 @@ def program() -> bytes:
         _add(rules, refuse, name, sc.Arg(0, sc.NE, 0))
     for name in ("setpriority", "ioprio_set"):
         _add(rules, refuse, name, sc.Arg(1, sc.NE, 0))
+    _add(
+        rules, refuse, "setpriority", sc.Arg(0, sc.NE, 0)
+    )  # of one process, not of a user's or a group's
+    _add(rules, refuse, "ioprio_set", sc.Arg(0, sc.NE, 1))
     _add(rules, refuse, "personality", sc.Arg(0, sc.NE, 0))
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)

@@ -35,6 +35,8 @@ from sandboxes.inside.python import run_python
 
 SHM = "/dev/shm"
 TICK_MS = 50
+DISK_TICK_MS = 10
+"""How often the disk is looked at, which no kernel limit of a run holds."""
 CHUNK = 1 << 16
 MAX_PENDING = 64 << 20
 IN, OUT_FD = 100, 101
@@ -168,7 +170,7 @@ def empty(folder):
 
 def disk_used():
     used = 0
-    for folder in (SCRATCH, SHM):
+    for folder in (SCRATCH, SHM, BUILD):
         disk = os.statvfs(folder)
         used += (disk.f_blocks - disk.f_bfree) * disk.f_frsize
     return used
@@ -272,7 +274,7 @@ class Run:
         tick = time.monotonic() + TICK_MS / 1e3
         ended = None
         while ended is None or self.outputs:
-            for fd, events in poll.poll(TICK_MS):
+            for fd, events in poll.poll(DISK_TICK_MS):
                 if fd == process:
                     poll.unregister(process)
                     kill_all()
@@ -286,6 +288,8 @@ class Run:
                     self.nourish(events)
                 elif self.channel is not None:
                     self.converse(events)
+            if ended is None and self.overfull():
+                self.kill("disk")
             if ended is None and time.monotonic() > tick:
                 tick = time.monotonic() + TICK_MS / 1e3
                 self.look()
@@ -303,8 +307,9 @@ class Run:
             self.kill("cpu")
         elif memory_used() - self.memory_before > job["memory"]:
             self.kill("memory")
-        elif disk_used() > job["disk"] or files_used() > job["inodes"]:
-            self.kill("disk")
+
+    def overfull(self):
+        return disk_used() > self.job["disk"] or files_used() > self.job["inodes"]
 
     def group_cpu(self):
         """CPU seconds of this run by the container's count, without this process's."""
@@ -340,11 +345,10 @@ class Run:
             os.close(fd)
             del self.outputs[fd]
             return
-        if room:
-            self.stream.send(
-                kind, data[: room + 1]
-            )  # one more than it may: the keeper's sign that it is too much
-            self.outputs[fd][1] = max(0, room - len(data))
+        if room >= 0:
+            # One byte more than it may is the keeper's sign that it was too much.
+            self.stream.send(kind, data[: room + 1])
+            self.outputs[fd][1] = room - len(data)
         if len(data) > room and kind != b"2":
             self.kill("output")
 
@@ -435,12 +439,13 @@ class Run:
         used = max(used, self.group_cpu())
         if oom_kills() > killed_before:
             self.killed = "memory"
-        if disk_used() > self.job["disk"] and not self.killed:
+        if self.overfull() and not self.killed:
             self.killed = "disk"
+        is_full = full() or disk_used() > self.job["disk"] - CHUNK
         files, left_out = gathered(self.job)
         self.stream.send(FETCHED, files)
         self.stream.say(
-            "ended", self.killed or "-", status, int(used * 1e6), int(took * 1e6), peak, int(full()), left_out,
+            "ended", self.killed or "-", status, int(used * 1e6), int(took * 1e6), peak, int(is_full), left_out,
         )  # fmt: skip
         return None
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from reward_server.graders.base import Digest, LiveGrader, Spec, View, canonical_json
 from reward_server.graders.catalog import CATALOG
 from reward_server.outcome import CannotScore, Outcome, Unscored
+from sandboxes.container import DockerSettings
 from sandboxes.pool import PoolSettings, SandboxPool
-from tests.sandboxes.needs import uid_of_worker
+from tests.sandboxes.needs import IMAGE, uid_of_worker
 
 T = TypeVar("T")
 
@@ -71,7 +72,10 @@ class _Context:
 
 @contextmanager
 def live_pool(
-    slots: int = 1, cache: Path | None = None, packages: tuple[str, ...] = ()
+    slots: int = 1,
+    cache: Path | None = None,
+    packages: tuple[str, ...] = (),
+    backend: str = "bubblewrap",
 ) -> Iterator[Live]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -80,7 +84,11 @@ def live_pool(
     async def made() -> SandboxPool:
         return SandboxPool(
             PoolSettings(
-                slots=slots, first_uid=uid_of_worker() + 100, cache=cache, packages=packages
+                slots=slots,
+                first_uid=uid_of_worker() + 100,
+                cache=cache,
+                packages=packages,
+                docker=DockerSettings(IMAGE) if backend == "docker" else None,
             )
         )
 

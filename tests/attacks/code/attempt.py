@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from sandboxes import languages, wire
-from sandboxes.box import house
+from sandboxes.box import BubblewrapBackend, house
 from sandboxes.keeper import Keeper
 from sandboxes.program import Execution, Run, Submission, Verdict
 from tests.attacks.code.programs import ATTACKS, Attack
@@ -60,7 +60,7 @@ def alive_as(uid: int) -> list[str]:
 
 
 def main() -> None:
-    keeper = Keeper(house(None), None)
+    keeper = Keeper(BubblewrapBackend(house(None)), None)
     problems = {
         a.name: p
         for a in ATTACKS

@@ -38,6 +38,8 @@ class Attack:
     limits: Limits = FAST
     language: str = "python"
     stdin: bytes = b""
+    image: bool = True
+    """Whether it fails in a container as well, whose image has an /etc and a /var of its own."""
 
 
 def tries(name: str, body: str, **more: object) -> Attack:
@@ -89,7 +91,24 @@ for path in ("/etc/passwd", "/etc/shadow", "/etc/hostname", "/root", "/home", "/
              "/run", "/sys", "/boot", "/usr/local", "/dev/sda", "/dev/vda", "/dev/kmsg", "/dev/mem", "/dev/pts",
              "/dev/tty", "/proc/kcore", "/proc/kmsg"):
     attempt(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1) or "opened")
+""", image=False),
+    tries("looks for the host from a container", """
+text = " ".join(os.environ) + " ".join(os.environ.values())
+for name in os.listdir("/proc"):
+    if name.isdigit():
+        for file in ("environ", "cmdline"):
+            try: text += open(f"/proc/{name}/{file}").read()
+            except OSError: pass
+if "SECRET" in text: print("HOLE", text)
+for path in ("/etc/shadow", "/root", "/boot/x", "/dev/sda", "/dev/vda", "/dev/kmsg", "/dev/mem", "/dev/tty",
+             "/proc/kcore/x", "/proc/kmsg", "/var/run/docker.sock", "/run/docker.sock"):
+    attempt(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1) or "opened")
+for path in ("/sys/fs/cgroup", "/sys/kernel", "/var/tmp", "/var/lib", "/run", "/home", "/opt"):
+    attempt(path, lambda: open(path + "/x", "w").close() or "written")
 """),
+    tries("writes what was compiled", """
+attempt("/build", lambda: open("/build/x", "w").close() or "written")
+""", image=False),
     tries("is root somewhere", """
 for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/randomize_va_space", "/proc/sys/vm/drop_caches",
              "/proc/sys/user/max_user_namespaces", "/proc/sysrq-trigger", "/proc/1/oom_score_adj"):
@@ -103,7 +122,7 @@ if os.path.exists("/usr/bin/su"):
     attempt("chmod", lambda: os.chmod("/usr/bin/su", 0o777) or "done")
 """),
     tries("writes outside its disk", """
-for path in ("/x", "/usr/x", "/usr/lib/x", "/usr/bin/x", "/bin/x", "/etc/x", "/build/x", "/dev/x", "/proc/x",
+for path in ("/x", "/usr/x", "/usr/lib/x", "/usr/bin/x", "/bin/x", "/etc/x", "/dev/x", "/proc/x",
              "/scratch/../x"):
     attempt(path, lambda: open(path, "w").close() or "written")
 attempt("link", lambda: os.link("/usr/bin/env", "/scratch/tmp/env") or "linked")

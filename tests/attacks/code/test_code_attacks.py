@@ -15,21 +15,27 @@ from pathlib import Path
 import pytest
 
 from sandboxes import languages
-from sandboxes.box import house
+from sandboxes.backend import Backend
+from sandboxes.box import BubblewrapBackend, house
+from sandboxes.container import DockerSettings, docker_backend
 from sandboxes.keeper import Keeper
 from sandboxes.program import Limits, Run, Submission, Verdict
 from tests.attacks.code.attempt import alive_as, problem_with, submit
 from tests.attacks.code.programs import ATTACKS, Attack
-from tests.sandboxes.needs import needs_bubblewrap, uid_of_worker
+from tests.sandboxes.needs import IMAGE, backends, needs_bubblewrap, uid_of_worker
 
-pytestmark = needs_bubblewrap
 _REPOSITORY = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[Keeper]:
+@pytest.fixture(scope="module", params=backends())
+def keeper(request: pytest.FixtureRequest) -> Iterator[Keeper]:
     os.environ["SECRET_OF_THE_SERVER"] = "SECRET"
-    made = Keeper(house(uid_of_worker()), None)
+    backend: Backend
+    if request.param == "docker":
+        backend = docker_backend(DockerSettings(IMAGE), uid_of_worker())
+    else:
+        backend = BubblewrapBackend(house(uid_of_worker()))
+    made = Keeper(backend, None)
     yield made
     made.close()
     del os.environ["SECRET_OF_THE_SERVER"]
@@ -37,8 +43,10 @@ def keeper() -> Iterator[Keeper]:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
 def test_the_attack_gains_nothing_in_two_runs(keeper: Keeper, attack: Attack) -> None:
-    if languages.installed(attack.language) is None:
+    if keeper.backend.installed(attack.language) is None:
         pytest.skip(f"{attack.language} is not installed")
+    if not attack.image and not isinstance(keeper.backend, BubblewrapBackend):
+        pytest.skip("a container's image has this of its own")
     assert problem_with(keeper, attack) is None
     _, (after,) = submit(keeper, Submission("python", "print('fine')", (Run(),)))
     assert after.verdict is Verdict.OK
@@ -62,7 +70,9 @@ print(os.read(read, 100))
 
 
 def test_work_of_children_that_nobody_waited_for_counts(keeper: Keeper) -> None:
-    if "cpuacct" not in keeper.house.groups.v1 and keeper.house.groups.v2 is None:
+    backend = keeper.backend
+    groups = backend.house.groups if isinstance(backend, BubblewrapBackend) else None
+    if groups is not None and "cpuacct" not in groups.v1 and groups.v2 is None:
         pytest.skip("no control group counts CPU time here")
     _, (done,) = submit(
         keeper, Submission("python", _HIDDEN_WORK, (Run(),), Limits(cpu_s=0.6, wall_s=10.0))
@@ -71,10 +81,11 @@ def test_work_of_children_that_nobody_waited_for_counts(keeper: Keeper) -> None:
     assert done.cpu_s > 0.5
 
 
+@needs_bubblewrap
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give boxes a user of their own")
 def test_nothing_is_left_of_boxes_after_their_keeper_closed() -> None:
     uid = uid_of_worker() + 500
-    made = Keeper(house(uid), None)
+    made = Keeper(BubblewrapBackend(house(uid)), None)
     for attack in ATTACKS:
         if attack.name.startswith("leaves"):
             problem_with(made, attack)
@@ -82,6 +93,7 @@ def test_nothing_is_left_of_boxes_after_their_keeper_closed() -> None:
     assert alive_as(uid) == []
 
 
+@needs_bubblewrap
 @pytest.mark.timeout(400)  # all of them one after the other, some to the end of their time
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as a plain user already")
 def test_the_attacks_gain_nothing_where_the_server_is_a_plain_user() -> None:
