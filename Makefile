@@ -3,6 +3,7 @@
 # make serve   set up, then start the server on SQLite at http://127.0.0.1:8080
 # make test    set up, then lint, type check, import contracts and tests
 # make bench   the benchmarks
+# make sandbox-image   the image of the sandboxes' Docker backend (needs a Docker daemon)
 # make docs    build the documentation into site/
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.installed
 TESTS ?= tests
 PYTEST_WORKERS ?= 4
 
-.PHONY: setup serve test lint types imports pytest bench docs format clean
+.PHONY: setup serve test lint types imports pytest bench docs format clean sandbox-image
 
 setup: $(STAMP)
 
@@ -51,6 +52,9 @@ bench: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+sandbox-image:
+	docker build --network host --tag reward-sandbox sandboxes/image
 
 format: setup
 	$(BIN)/ruff check --fix .

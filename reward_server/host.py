@@ -26,6 +26,7 @@ from reward_server.store import migrate, scores, servers
 from reward_server.store.database import Database, StoreUnavailable
 from reward_server.store.ids import now_ms
 from reward_server.store.keys import KeyRing
+from sandboxes.container import DockerSettings, image_id
 from sandboxes.pool import PoolSettings, SandboxPool
 
 log = structlog.get_logger(__name__)
@@ -66,7 +67,13 @@ def open_database(settings: Settings) -> Database:
 async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterator[Host]:
     """A host with its engine started, its graders up to date and its upkeep going on."""
     database = await asyncio.to_thread(open_database, settings)
+    docker = docker_settings(settings)
     observed = observe() | {"packages": _packages(settings)}
+    if docker is not None:
+        observed |= {
+            "image": await asyncio.to_thread(image_id, docker),
+            "oci": docker.runtime or "",
+        }
     digest = environment_hash(observed)
     started = await asyncio.to_thread(
         servers.record_start,
@@ -92,6 +99,7 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
             first_uid=settings.sandbox.first_uid,
             cache=settings.data_dir / "sandbox-cache",
             packages=tuple(str(p) for p in settings.sandbox.packages),
+            docker=docker,
         )
     )
     service = Service(settings, database, registry, engine, environment, started.node, sandbox)
@@ -114,6 +122,13 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
         with contextlib.suppress(StoreUnavailable):
             await asyncio.to_thread(servers.still_here, database, started.server_id, ended=True)
         database.close()
+
+
+def docker_settings(settings: Settings) -> DockerSettings | None:
+    """Of the sandboxes' containers, where they are containers."""
+    if settings.sandbox.backend != "docker":
+        return None
+    return DockerSettings(**settings.sandbox.docker.model_dump())
 
 
 def _packages(settings: Settings) -> list[str]:

@@ -19,11 +19,30 @@ def _default_data_dir() -> Path:
     return Path(base) / "reward-server"
 
 
+class DockerSettings(BaseModel):
+    """Containers of the backend ``docker``. ``REWARD_SANDBOX__DOCKER__IMAGE`` and so on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    image: str = "reward-sandbox"
+    """Made by ``make sandbox-image``. Its id is part of every grading's environment."""
+    runtime: str | None = None
+    """Another OCI runtime than the daemon's own, such as ``runsc`` (gVisor)."""
+    url: str | None = None
+    """Of the daemon; without one ``DOCKER_HOST``, or the usual socket."""
+    memory_mb: int = Field(2048, ge=128)
+    """Of a container; one whose submission may use more gets more."""
+    disk_mb: int = Field(512, ge=16)
+    """Of a container's scratch disk, the most that any submission can have."""
+
+
 class SandboxSettings(BaseModel):
     """Where untrusted programs run. ``REWARD_SANDBOX__SLOTS`` and so on."""
 
     model_config = ConfigDict(frozen=True)
 
+    backend: Literal["bubblewrap", "docker"] = "bubblewrap"
+    docker: DockerSettings = Field(default_factory=DockerSettings)
     slots: int = Field(default_factory=lambda: max(2, (os.cpu_count() or 1) * 3 // 2), ge=1, le=256)
     """How many submissions run at once. More than there are cores: while one box starts, another works."""
     first_uid: int = Field(61_000, ge=1000, le=2**31)

@@ -140,9 +140,19 @@ def connected(settings: DockerSettings) -> APIClient:
         raise SandboxUnavailable("the docker SDK is missing: pip install docker") from None
     url = settings.url or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
-        return APIClient(base_url=url, version="1.41", timeout=_TIMEOUT_S)
+        client = APIClient(base_url=url, version="1.41", timeout=_TIMEOUT_S)
+        client.ping()
+        return client
     except Exception as error:
         raise SandboxUnavailable(f"no Docker daemon at {url}: {error}") from None
+
+
+def image_id(settings: DockerSettings) -> str:
+    """The id of the image, which names what programs run on; empty where the daemon cannot say."""
+    try:
+        return str(connected(settings).inspect_image(settings.image)["Id"])  # type: ignore[no-untyped-call]
+    except Exception:
+        return ""
 
 
 def docker_backend(settings: DockerSettings, uid: int) -> DockerBackend:
@@ -193,6 +203,11 @@ class ContainerBox:
         self._starting.start()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> str | None:
+        """Of the container, once it was created."""
+        return self._id
 
     def _start(self) -> None:
         settings, uid = self.backend.settings, self.backend.uid

@@ -183,6 +183,11 @@ OnRun = Callable[[int, Execution], bool | Awaitable[bool]]
 class Sandbox(Protocol):
     """Runs submissions: :class:`sandboxes.pool.SandboxPool`, as far as its users need it."""
 
+    @property
+    def runtime(self) -> str:
+        """What programs run on: ``bubblewrap``, or the id of an image. Known after :meth:`active`."""
+        ...
+
     async def active(self) -> tuple[str, ...]:
         """The protections of its boxes. Raises SandboxUnavailable."""
         ...

@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 
 from reward_server.cli.serve import is_loopback
 from reward_server.engine.local import LocalEngine
-from reward_server.host import CATALOG, load_catalog, open_database
+from reward_server.host import CATALOG, docker_settings, load_catalog, open_database
 from reward_server.settings import Settings
 from reward_server.store.database import StoreUnavailable
 from reward_server.store.keys import KeyRing
 from reward_server.store.migrate import UnknownRevision
 from reward_server.store.servers import recent_events
 from sandboxes import doctor as sandbox_doctor, languages
+from sandboxes.container import DockerSettings, docker_backend
+from sandboxes.program import SandboxUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def examine(settings: Settings) -> list[Finding]:
         _platform(),
         *_database(settings),
         asyncio.run(_workers()),
-        *_sandboxes(),
+        *_sandboxes(settings),
         *_kinds(),
     ]
 
@@ -90,7 +92,9 @@ async def _workers() -> Finding:
     return Finding("grading workers", True, "a worker process starts")
 
 
-def _sandboxes() -> list[Finding]:
+def _sandboxes(settings: Settings) -> list[Finding]:
+    if (docker := docker_settings(settings)) is not None:
+        return _containers(docker, settings.sandbox.first_uid)
     works, detail = sandbox_doctor.check()
     complete = works and detail.startswith("all ")
     found = [Finding("sandboxes", True if complete else None if works else False, detail)]
@@ -102,6 +106,20 @@ def _sandboxes() -> list[Finding]:
             found.append(
                 Finding(f"language {name}", True if version else None, version or language.install)
             )
+    return found
+
+
+def _containers(docker: DockerSettings, uid: int) -> list[Finding]:
+    try:
+        backend = docker_backend(docker, uid)
+    except SandboxUnavailable as error:
+        return [Finding("sandboxes", False, str(error))]
+    active = ", ".join(backend.protections)
+    found = [Finding("sandboxes", True, f"Docker, image {backend.image}: {active}")]
+    for name, language in languages.LANGUAGES.items():
+        path = backend.installed(name)
+        detail = path or f"not in the image: {language.install}"
+        found.append(Finding(f"language {name}", True if path else None, detail))
     return found
 
 

@@ -76,6 +76,7 @@ def live_pool(
     cache: Path | None = None,
     packages: tuple[str, ...] = (),
     backend: str = "bubblewrap",
+    docker: DockerSettings | None = None,
 ) -> Iterator[Live]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -88,7 +89,7 @@ def live_pool(
                 first_uid=uid_of_worker() + 100,
                 cache=cache,
                 packages=packages,
-                docker=DockerSettings(IMAGE) if backend == "docker" else None,
+                docker=docker or (DockerSettings(IMAGE) if backend == "docker" else None),
             )
         )
 

@@ -73,7 +73,7 @@ class CasesGrading:
         """(outcome, whether a run that failed was starved of CPU). Raises as the pool does, and Failed."""
         reference, config = self._reference, self._config
         language = LANGUAGES[reference.canonical_language]
-        await require(self._sandbox, config.required)
+        await require(self._sandbox, config.required, config.runtime)
         source = reference.prefix + self._found.text + reference.suffix
         submission = Submission(
             language.name,

@@ -48,6 +48,9 @@ class CodeConfig(BaseModel):
     limits: Limits = Limits()
     required: list[Protection] = ["namespaces", "rlimits", "seccomp", "unprivileged"]
     """Protections without which nothing is graded: a host that lacks one leaves items unscored."""
+    runtime: str | None = ModelField(None, max_length=200)
+    """The only thing to run on: ``bubblewrap``, or the id (``sha256:…``) of an image of the Docker backend. A host that
+    has another leaves items unscored. None: whatever the server uses, which the environment of a grading says."""
     reveal: Literal["all", "public"] = "public"
     """Whose input and expected output ``raw`` may show: a trainer that logs ``raw`` may train on it."""
 

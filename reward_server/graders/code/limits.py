@@ -15,11 +15,15 @@ class Failed(Exception):
     """The sandbox failed; there is no verdict."""
 
 
-async def require(pool: Sandbox, protections: Sequence[str]) -> None:
-    """Raises SandboxUnavailable where the host lacks one."""
+async def require(pool: Sandbox, protections: Sequence[str], runtime: str | None) -> None:
+    """Raises SandboxUnavailable where the host lacks a protection, or runs programs on something else."""
     if missing := sorted(set(protections) - set(await pool.active())):
         raise sandbox.SandboxUnavailable(
             f"this host lacks {missing}: run `reward-server doctor`, or leave them out of `required`"
+        )
+    if runtime is not None and pool.runtime != runtime:
+        raise sandbox.SandboxUnavailable(
+            f"the config names the runtime {runtime}, and this host has {pool.runtime}"
         )
 
 

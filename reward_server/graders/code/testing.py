@@ -71,7 +71,7 @@ class TestsGrading:
 
     async def run(self) -> tuple[Outcome, bool]:
         """(outcome, whether a run that failed was starved of CPU). Raises as the pool does, CannotScore, and Failed."""
-        await require(self._sandbox, self._config.required)
+        await require(self._sandbox, self._config.required, self._config.runtime)
         report = await self._sandbox.run(
             self._submission(), self._on_run, self._deadline - self._needed()
         )
