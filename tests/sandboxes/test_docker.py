@@ -142,15 +142,18 @@ class _Daemon:
         self.start()
 
     def start(self) -> None:
+        log = (self.folder / "log").open("ab")
         self.process = subprocess.Popen(
             [
                 "dockerd", "--iptables=false", "--bridge=none", "--exec-opt", "native.cgroupdriver=cgroupfs",
                 "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec",
                 "--pidfile", f"{self.folder}/pid", "--host", self.url,
             ],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-        assert _until(lambda: self.call("info").returncode == 0, 60)
+        log.close()
+        up = _until(lambda: self.call("info").returncode == 0, 60)
+        assert up, (self.folder / "log").read_text()[-3000:]
 
     def call(self, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -168,6 +171,8 @@ class _Daemon:
                 continue
             if words.startswith(b"containerd\0") and str(self.folder).encode() in words:
                 os.kill(int(name), signal.SIGKILL)
+        # Where nobody reaps it, its process id looks alive to the next daemon, which would then start none.
+        shutil.rmtree(self.folder / "exec" / "containerd")
 
 
 @pytest.fixture
