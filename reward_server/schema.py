@@ -209,12 +209,24 @@ class CaseResult(_Reply):
     detail: str | None = None
 
 
+class Repeatability(_Reply):
+    """How the rewards of the golden cases differed when they were graded several times."""
+
+    runs: int
+    cases: int
+    differing: int
+    """Cases whose reward or status was not the same each time."""
+    largest_difference: float
+    """Between two rewards of one case."""
+
+
 class GraderRegistered(_Reply):
     name: str
     version: int
     digest: str
     active: bool
     cases: list[CaseResult]
+    repeatability: Repeatability | None = None
 
 
 class GraderVersionOut(_Reply):
@@ -235,6 +247,8 @@ class GraderVersionOut(_Reply):
     """The release of this package that minted it."""
     note: str | None
     """What changed since the version before, for one that an upgrade minted."""
+    repeatability: Repeatability | None = None
+    """As measured at registration, for kinds whose rewards may differ from run to run."""
     created_at: str
     active: bool
     runnable: bool

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from sandboxes.backend import Backend, Box, BoxFailed
 from sandboxes.box import BubblewrapBackend, house
 from sandboxes.languages import Language
 from sandboxes.program import SandboxUnavailable, Submission
-from sandboxes.work import Tell, Work
+from sandboxes.work import Seat, Tell, Work
 
 _CACHE_BYTES = 512 << 20
+_MOST_KEPT = 4
+"""Boxes that stay for later submissions: one interpreter each."""
 _MAX_COMPILED = 64 << 20
 
 
@@ -39,6 +41,7 @@ class Keeper:
         self._ahead = 1
         self._leaving: list[Box] = []
         self._working: dict[str, bool] = {}
+        self._kept: OrderedDict[str, Seat] = OrderedDict()
 
     def fill(self) -> None:
         """Starts the next boxes, in the background: as many as the last submission took."""
@@ -50,6 +53,8 @@ class Keeper:
 
     def close(self) -> None:
         """Ends every box, and waits until nothing of them is left."""
+        while self._kept:
+            self._kept.popitem()[1].drop()
         while self._spares:
             self.throw_away(self._spares.pop())
         for box in self._leaving:
@@ -80,6 +85,21 @@ class Keeper:
     def throw_away(self, box: Box) -> None:
         box.close()
         self._leaving.append(box)
+
+    # ── boxes that stay ──────────────────────────────────────────────────────────────────────────
+
+    def kept(self, key: str) -> Seat | None:
+        """The box that an earlier submission of the same program left; it is the caller's now."""
+        seat = self._kept.pop(key, None)
+        if seat is not None and not seat.whole:
+            seat.drop()
+            return None
+        return seat
+
+    def keep_seat(self, key: str, seat: Seat) -> None:
+        self._kept[key] = seat
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)[1].drop()
 
     def toolchain_works(self, language: Language) -> bool:
         """Whether a language's compiler takes a program without fault; asked once."""

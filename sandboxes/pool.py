@@ -56,6 +56,8 @@ class _Slot:
     process: asyncio.subprocess.Process | None = None
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
+    last_kept: int = 0
+    """Hash of the last program whose box was to stay."""
 
 
 class SandboxPool:
@@ -121,9 +123,11 @@ class SandboxPool:
         if language is None:
             known = ", ".join(languages.LANGUAGES)
             raise SandboxUnavailable(f"no language {submission.language!r}; there are {known}")
-        slot = await self._take(start_by)
+        kept = hash((submission.source, *submission.files.items())) if submission.keep else 0
+        slot = await self._take(start_by, kept)
         healthy = False
         try:
+            slot.last_kept = kept or slot.last_kept
             await self._ensure(slot)
             if language.name not in self.languages:
                 healthy = True
@@ -139,11 +143,13 @@ class SandboxPool:
 
     # ── slots ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _take(self, start_by: float | None) -> _Slot:
+    async def _take(self, start_by: float | None, kept: int = 0) -> _Slot:
         if start_by is not None and asyncio.get_running_loop().time() > start_by:
             raise NoSlotInTime("too little time is left for the limits of the submission")
         if self._idle:
-            return self._idle.popleft()
+            slot = next((s for s in self._idle if kept and s.last_kept == kept), self._idle[0])
+            self._idle.remove(slot)
+            return slot
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_Slot] = loop.create_future()
         self._waiting.append(future)

@@ -126,6 +126,9 @@ class Submission:
     peer: Peer | None = None
     preload: tuple[str, ...] = ()
     """Modules that process 1 imports once for all runs of a Python program: never what a hostile program chose."""
+    keep: bool = False
+    """Whether the box stays for later submissions of the same program and files, if no run spoils it. Each run still
+    starts from the same state. Not for compiled languages, nor with a peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +189,11 @@ class Sandbox(Protocol):
     @property
     def runtime(self) -> str:
         """What programs run on: ``bubblewrap``, or the id of an image. Known after :meth:`active`."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many submissions run at once."""
         ...
 
     async def active(self) -> tuple[str, ...]:

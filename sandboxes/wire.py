@@ -69,6 +69,7 @@ def submission_in(found: dict[str, Any]) -> Submission:
             peer["source"].decode("utf-8", "surrogatepass"), Limits(**peer["limits"]), peer["files"]
         ),
         tuple(found["preload"]),
+        found["keep"],
     )
 
 

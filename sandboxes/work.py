@@ -62,6 +62,11 @@ class Seat:
                 self._box.install(self.compiled)
         return self._box
 
+    @property
+    def whole(self) -> bool:
+        """Whether its box can run more."""
+        return self._box is not None and self._box.alive()
+
     def drop(self) -> None:
         if self._box is not None:
             self._keeper.throw_away(self._box)
@@ -106,7 +111,10 @@ class Work:
         self._language = language
         self._tell = tell
         self._stop = stop
-        self._seat = Seat(keeper, language, submission.source, submission.files, submission.preload)
+        kept = keeper.kept(self._key()) if submission.keep else None
+        self._seat = kept or Seat(
+            keeper, language, submission.source, submission.files, submission.preload
+        )
         peer = submission.peer
         self._peer: Seat | None = None
         if peer is not None:
@@ -131,7 +139,10 @@ class Work:
                 ):
                     return
         finally:
-            self._seat.drop()
+            if self._submission.keep and self._seat.whole:
+                self._keeper.keep_seat(self._key(), self._seat)
+            else:
+                self._seat.drop()
             if self._peer is not None:
                 self._peer.drop()
 

@@ -27,6 +27,7 @@ from reward_server.schema import (
     KindList,
     KindOut,
     Problem,
+    Repeatability,
 )
 from reward_server.store.keys import Scope
 from reward_server.store.scores import iso
@@ -123,6 +124,7 @@ def version_out(registry: Registry, version: Version) -> GraderVersionOut:
         ingredients=dict(version.ingredients),
         release=version.release,
         note=version.note,
+        repeatability=version.repeatability and Repeatability.model_validate(version.repeatability),
         created_at=iso(version.created_ms),
         active=active is not None and active.id == version.id,
         runnable=version.runnable,

@@ -135,9 +135,11 @@ class Kind:
     build: Callable[[Any, Spec], PureGrader | LiveGrader]
     """(validated config, spec) -> grader. Raises ValueError for a config that cannot work."""
     deterministic: bool = True
-    """Whether equal views give equal gradings, so that they may be reused."""
+    """Whether equal views give equal gradings, so that they may be reused; see :func:`repeats`."""
     decided_by: tuple[str, ...] = ()
     """Distributions whose version can change a verdict; they enter the digest."""
+    measured: int = 1
+    """How often golden cases run at registration: more than once to see whether rewards repeat."""
     pure: bool = True
     cheap: bool = False
     """Grading costs less than looking for an earlier grading; so that is looked for while storing."""
@@ -168,6 +170,11 @@ class Kind:
     @property
     def reference_schema(self) -> dict[str, Any]:
         return TypeAdapter(self.reference).json_schema()
+
+
+def repeats(kind: Kind, grader: Grader) -> bool:
+    """Whether gradings may be reused. A grader whose config decides that has an attribute ``deterministic``."""
+    return kind.deterministic and bool(getattr(grader, "deterministic", True))
 
 
 def canonical_json(value: Any) -> bytes:

@@ -107,6 +107,7 @@ class CompositeGrader:
             requires |= {Field.TOKENS}
         self.reads = reads
         self.requires = requires
+        self.deterministic = all(getattr(m, "deterministic", True) for m in members.values())
 
     def reference_problem(self, reference: Any) -> str | None:
         for part in self._config.parts:

@@ -191,6 +191,7 @@ class Registry:
         activate: bool,
         origin: str = "user",
         note: str | None = None,
+        repeatability: Mapping[str, Any] | None = None,
     ) -> tuple[Version, bool]:
         """The version of ``name`` with this content, made where there is none; (version, made).
 
@@ -201,7 +202,15 @@ class Registry:
             with self._database.write() as connection:
                 one_at_a_time(connection)
                 return self._mint(
-                    connection, name, draft, description, cases, activate, origin, note
+                    connection,
+                    name,
+                    draft,
+                    description,
+                    cases,
+                    activate,
+                    origin,
+                    note,
+                    repeatability,
                 )
 
         version_id, made = retrying(transaction)
@@ -220,6 +229,7 @@ class Registry:
         activate: bool,
         origin: str,
         note: str | None,
+        repeatability: Mapping[str, Any] | None,
     ) -> tuple[int, bool]:
         spec_id = _spec_id(connection, draft)
         v = models.versions
@@ -244,6 +254,7 @@ class Registry:
                     description=description,
                     cases=to_json(cases or []),
                     note=note,
+                    repeatability=repeatability and json.dumps(repeatability),
                     origin=origin,
                     created_ms=now_ms(),
                 )
@@ -255,6 +266,8 @@ class Registry:
                 changes["description"] = description
             if cases:
                 changes["cases"] = to_json(cases)
+            if repeatability:
+                changes["repeatability"] = json.dumps(repeatability)
             if changes:
                 connection.execute(update(v).where(v.c.id == version_id).values(changes))
         made = found is None
@@ -325,6 +338,7 @@ def _unchanged(version: Version | None, row: Any) -> bool:
         version is not None
         and version.description == row.description
         and version.cases == json.loads(row.cases)
+        and version.repeatability == (row.repeatability and json.loads(row.repeatability))
     )
 
 

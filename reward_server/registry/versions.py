@@ -53,6 +53,8 @@ class Version:
     """None where this release no longer has the code that the digest states."""
     part_specs: Mapping[str, int] = field(default_factory=dict)
     """Digest -> spec id of every part, at any depth."""
+    repeatability: Mapping[str, Any] | None = None
+    """What was measured at registration, for kinds whose rewards may differ from run to run."""
 
     @property
     def label(self) -> str:
@@ -88,6 +90,7 @@ class StoredSpecs:
             ingredients=json.loads(spec_row.ingredients),
             release=spec_row.release,
             grader=self._build(spec) if present else None,
+            repeatability=row.repeatability and json.loads(row.repeatability),
             part_specs={d: self._rows[d].id for d in _part_digests(spec)},
         )
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import structlog
 
 from reward_server.engine.base import Engine, Finished, Work
-from reward_server.graders.base import Context, LiveGrader, PureGrader, Spec, View
+from reward_server.graders.base import Context, LiveGrader, PureGrader, Spec, View, repeats
 from reward_server.graders.catalog import Catalog
 from reward_server.outcome import Basis, CannotScore, FailureKind, Outcome, Scored, Unscored
 from reward_server.scoring.views import names_of, narrowed, view_bytes, view_hash
@@ -73,6 +73,8 @@ class Graded:
     """Of the fields that it reads."""
     part_ids: Mapping[str, int] = field(default_factory=dict)
     """Digest -> spec id of every part."""
+    repeats: bool = True
+    """Whether its gradings may be reused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,8 +142,7 @@ class Desk:
         """Prepares an ask. Raises ValueError for a view that is not JSON (NaN, infinities)."""
         data = view_bytes(view, subject.names)
         key = GradingKey(subject.spec_id, self._environment_id, view_hash(data))
-        deterministic = self._catalog[subject.spec.kind].deterministic
-        return Ask(subject, view, data, key, deadline, reuse and deterministic, on_settled)
+        return Ask(subject, view, data, key, deadline, reuse and subject.repeats, on_settled)
 
     async def put(self, asks: list[Ask]) -> None:
         """Takes asks in; each is settled later, or within this call."""
@@ -189,6 +190,9 @@ class Desk:
                 self._built.clear()
             built = self._built[spec.digest] = self._catalog.build(spec)
         return built
+
+    def repeats(self, spec: Spec, grader: PureGrader | LiveGrader) -> bool:
+        return repeats(self._catalog[spec.kind], grader)
 
     def unscored(self, ask: Ask, outcome: Unscored) -> None:
         """Settles an ask without grading it."""
@@ -296,7 +300,7 @@ class Desk:
         grading = self._grading(first.key, finished.outcome, finished.elapsed_ms, finished.attempts)
         grading.parts = parts
         grading.unchecked = job.shared and self._catalog[first.subject.spec.kind].cheap
-        grading.reusable = grading.reusable and self._catalog[first.subject.spec.kind].deterministic
+        grading.reusable = grading.reusable and first.subject.repeats
         if grading.reusable and job.shared:
             self._fresh[grading.key] = grading
             if len(self._fresh) > _MAX_FRESH:  # those whose request never stored them
@@ -347,7 +351,10 @@ class _Context(Context):
         spec = subject.spec.parts[name]
         grader = self._desk.grader_of(spec)
         names = names_of(grader.reads)
-        part = Graded(spec, subject.part_ids[spec.digest], grader, names, subject.part_ids)
+        repeating = self._desk.repeats(spec, grader)
+        part = Graded(
+            spec, subject.part_ids[spec.digest], grader, names, subject.part_ids, repeating
+        )
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_settled(ask: Ask) -> None:

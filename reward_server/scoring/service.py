@@ -290,7 +290,14 @@ class Service:
         if known is None:
             assert version.grader is not None
             names = names_of(version.grader.reads)
-            known = Graded(version.spec, version.spec_id, version.grader, names, version.part_specs)
+            known = Graded(
+                version.spec,
+                version.spec_id,
+                version.grader,
+                names,
+                version.part_specs,
+                self._desk.repeats(version.spec, version.grader),
+            )
             self._subjects[version] = known
         return known
 

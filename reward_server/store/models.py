@@ -62,6 +62,7 @@ versions = Table(
     Column("description", Text),
     Column("cases", LargeBinary, nullable=False),
     Column("note", Text),
+    Column("repeatability", Text),
     Column("origin", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     UniqueConstraint("name", "version"),

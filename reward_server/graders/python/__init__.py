@@ -1,0 +1,1 @@
+"""Kind ``python``: graders that users write and register, run in a sandbox."""
