@@ -61,6 +61,10 @@ class Live:
         return outcome.reward
 
 
+def live_context(sandbox: Any, deadline_s: float) -> _Context:
+    return _Context(time.monotonic() + deadline_s, sandbox)
+
+
 class _Context:
     def __init__(self, deadline: float, sandbox: Any) -> None:
         self.deadline = deadline

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,31 @@ class _Daemon:
         """It and its containerd."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._kill_all(b"containerd\0")
+        # Where nobody reaps it, its process id looks alive to the next daemon, which would then start none.
+        shutil.rmtree(self.folder / "exec" / "containerd")
+
+    def end(self) -> None:
+        """It, and the containers that a daemon before it left behind."""
+        ids = self.call("ps", "--all", "--quiet").stdout.decode().split()
+        if ids:
+            self.call("rm", "--force", *ids)
+        self.process.terminate()
+        self.process.wait(30)
+        self._kill_all(b"")
+
+    def _kill_all(self, start: bytes) -> None:
+        """Every process that names this daemon's folder, and what such a process started."""
         for name in filter(str.isdecimal, os.listdir("/proc")):
             try:
                 words = Path(f"/proc/{name}/cmdline").read_bytes()
+                children = Path(f"/proc/{name}/task/{name}/children").read_text().split()
             except OSError:
                 continue
-            if words.startswith(b"containerd\0") and str(self.folder).encode() in words:
-                os.kill(int(name), signal.SIGKILL)
-        # Where nobody reaps it, its process id looks alive to the next daemon, which would then start none.
-        shutil.rmtree(self.folder / "exec" / "containerd")
+            if words.startswith(start) and str(self.folder).encode() in words:
+                for pid in (*(children if not start else ()), name):
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.fixture
@@ -182,11 +199,7 @@ def daemon() -> Iterator[_Daemon]:
         saved = subprocess.run(["docker", "save", IMAGE], capture_output=True, check=True)
         assert made.call("load", input=saved.stdout).returncode == 0
         yield made
-        ids = made.call("ps", "--all", "--quiet").stdout.decode().split()
-        if ids:
-            made.call("rm", "--force", *ids)
-        made.process.terminate()
-        made.process.wait(30)
+        made.end()
 
 
 @pytest.mark.timeout(240)

@@ -62,12 +62,9 @@ class PythonConfig(BaseModel):
     @classmethod
     def _compiles(cls, source: str) -> str:
         try:
-            source.encode()
             ast.parse(source)
         except SyntaxError as error:
             raise ValueError(f"line {error.lineno}: {error.msg}") from None
-        except UnicodeEncodeError:
-            raise ValueError("not valid Unicode") from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise ValueError(f"cannot be read as Python: {error}") from None
         return source

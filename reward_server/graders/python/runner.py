@@ -83,17 +83,22 @@ def text_of(prompt):
     return "\n".join(m["content"] for m in prompt)
 
 
-def chosen(function, offered):
-    """Of what is offered by name, what the function takes."""
+def invoke(function, offered):
+    """Calls it with those of what is offered by name that it takes, and waits where it is asynchronous."""
     parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return offered
-    names = {p.name for p in parameters}
-    return {k: v for k, v in offered.items() if k in names}
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        names = {p.name for p in parameters}
+        offered = {k: v for k, v in offered.items() if k in names}
+    found = function(**offered)
+    if inspect.iscoroutine(found):
+        import asyncio
+
+        found = asyncio.run(found)
+    return found
 
 
 def call_grade(function, item, plan):
-    return function(**chosen(function, item))
+    return invoke(function, item)
 
 
 def call_trl(function, item, plan):
@@ -112,7 +117,7 @@ def call_trl(function, item, plan):
     offered["completion_ids"] = [[]]
     offered["trainer_state"] = None
     offered["log_extra"] = offered["log_metric"] = lambda *a, **k: None
-    (reward,) = function(**chosen(function, offered))
+    (reward,) = invoke(function, offered)
     return reward
 
 
@@ -125,7 +130,7 @@ def call_verl(function, item, plan):
         "ground_truth": item["reference"],
         "extra_info": metadata.get("extra_info", metadata),
     }
-    found = function(**chosen(function, offered))
+    found = invoke(function, offered)
     if not isinstance(found, dict):
         return found[0] if isinstance(found, (tuple, list)) else found
     more = {k: v for k, v in found.items() if k != "score"}
@@ -140,7 +145,7 @@ def call_openrlhf(function, item, plan):
         "prompts": [prompt],
         "labels": [item["reference"]],
     }
-    found = function(**chosen(function, offered))
+    found = invoke(function, offered)
     if not isinstance(found, dict):
         return plain(found)[0] if hasattr(found, "__len__") or hasattr(found, "tolist") else found
     more = {k: v for k, v in found.items() if k not in ("rewards", "scores")}
@@ -161,12 +166,7 @@ def loaded(plan):
 
 def graded(function, call, item, plan):
     try:
-        found = call(function, item, plan)
-        if inspect.iscoroutine(found):
-            import asyncio
-
-            found = asyncio.run(found)
-        return {"returned": plain(found)}
+        return {"returned": plain(call(function, item, plan))}
     except BaseException as error:
         return {"raised": described(error)}
 
