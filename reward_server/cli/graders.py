@@ -1,4 +1,4 @@
-"""``reward-server graders …``: list, show, register, test, activate.
+"""``reward-server graders …``: list, show, register, import, test, activate.
 
 They work on the database directly, or through a server with ``--server URL``. On the database, a running
 server notices within seconds.
@@ -7,7 +7,9 @@ server notices within seconds.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +22,7 @@ from rich.table import Table
 
 from reward_server.api.body import invalid
 from reward_server.api.graders import summary_of, version_out
+from reward_server.cli.importing import config_of
 from reward_server.cli.shared import Fail, open_or_fail, settings_or_fail
 from reward_server.host import CATALOG, Host, load_catalog, running
 from reward_server.problems import Refused
@@ -35,7 +38,17 @@ from reward_server.store.database import StoreUnavailable
 
 T = TypeVar("T")
 
-graders = typer.Typer(help="Graders: list, show, register, test, activate.", no_args_is_help=True)
+
+class Signature(StrEnum):
+    grade = "grade"
+    trl = "trl"
+    verl = "verl"
+    openrlhf = "openrlhf"
+
+
+graders = typer.Typer(
+    help="Graders: list, show, register, import, test, activate.", no_args_is_help=True
+)
 out = Console()
 
 Server = Annotated[str | None, typer.Option(help="URL of a server; without one, the database.")]
@@ -84,7 +97,71 @@ def register(
     api_key: ApiKey = None,
 ) -> None:
     """Register a grader from a file; its golden cases must pass."""
-    wanted = _read(file)
+    _register(_read(file), server, api_key)
+
+
+@graders.command("import")
+def import_function(
+    target: Annotated[str, typer.Argument(help="module:function, or path.py:function")],
+    signature: Annotated[
+        Signature, typer.Option(help="How the function is called.")
+    ] = Signature.grade,
+    name: Annotated[str | None, typer.Option(help="Of the grader; else the function's.")] = None,
+    cases: Annotated[Path | None, typer.Option(help="JSON lines of golden cases.")] = None,
+    reference_as: Annotated[
+        str | None, typer.Option(help="With trl: the column that is the reference.")
+    ] = None,
+    lowest: Annotated[float, typer.Option(help="The lowest reward that it gives.")] = 0.0,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the registration to this file instead.")
+    ] = None,
+    server: Server = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Register a reward function that exists, of TRL's, verl's or OpenRLHF's shape, as a grader of kind python.
+
+    Its module's source is taken as it is, and runs in the sandbox: what it imports must be there too
+    (REWARD_SANDBOX__PACKAGES).
+    """
+    config = config_of(target, signature.value)
+    if reference_as is not None:
+        config["reference_as"] = reference_as
+    if lowest:
+        config["lowest"] = lowest
+    body = {
+        "name": name or target.rpartition(":")[2],
+        "kind": "python",
+        "config": config,
+        "cases": _cases(cases),
+    }
+    try:
+        wanted = GraderRegistration.model_validate(body)
+    except ValidationError as error:
+        raise Fail(invalid(error).detail) from None
+    if save is None:
+        _register(wanted, server, api_key)
+        return
+    try:
+        save.write_text(wanted.model_dump_json(exclude_unset=True, indent=2) + "\n")
+    except OSError as error:
+        raise Fail(f"{save}: {error.strerror}") from None
+    out.print(
+        f"written to {save}; `reward-server graders register {save}` registers it", soft_wrap=True
+    )
+
+
+def _cases(file: Path | None) -> list[Any]:
+    if file is None:
+        return []
+    try:
+        return [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise Fail(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise Fail(f"{file}: {error}") from None
+
+
+def _register(wanted: GraderRegistration, server: str | None, api_key: str | None) -> None:
     if server:
         body = wanted.model_dump(mode="json", exclude_unset=True)
         answer = _ask(server, api_key, "POST", "/graders", body)
@@ -105,6 +182,11 @@ def register(
         f"{registered.name}@{registered.version} {state}{known}, "
         f"{len(registered.cases)} cases pass, {registered.digest}"
     )
+    if (repeats := registered.repeatability) is not None:
+        out.print(
+            f"graded {repeats.runs} times: {repeats.differing} of {repeats.cases} cases differ, "
+            f"by {repeats.largest_difference:g} at most"
+        )
 
 
 @graders.command()
