@@ -64,6 +64,7 @@ def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
         cgroups.find(),
         uid if os.geteuid() == 0 else None,
         packages=packages,
+        tools=languages.pytest_packages(),
     )
     for proc in (True, False):
         trial = House(**{**{n: getattr(made, n) for n in made.__slots__}, "proc": proc})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 from sandboxes import cgroups, languages, seccomp
@@ -75,6 +76,8 @@ def describe() -> dict[str, str]:
     for name in languages.LANGUAGES:
         if (path := languages.installed(name)) is not None:
             found[name] = _identity(path)
+    if languages.pytest_packages():
+        found["pytest"] = metadata.version("pytest")
     groups = cgroups.find()
     found["groups"] = "v2" if groups.v2 else "v1" if groups.v1 else "none"
     found["seccomp"] = "none" if seccomp.unavailable() else "active"

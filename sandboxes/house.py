@@ -28,6 +28,7 @@ import marshal, sys
 sources = marshal.loads(sys.stdin.buffer.read())
 sys.stdout.buffer.write(marshal.dumps([(n, compile(s, "<" + n + ">", "exec")) for n, s in sources]))
 """
+_TOOLS = "/packages/pytest"
 _BOOT = """
 import marshal, posix, sys
 for n, c in marshal.loads(posix.pread(4, 1 << 22, 0)):
@@ -55,11 +56,14 @@ class House:
     """Whether a new /proc can be mounted here; not in a container that masks its own."""
     packages: tuple[str, ...] = ()
     """Further folders that Python programs may import from, read-only."""
+    tools: tuple[str, ...] = ()
+    """The packages of pytest, for tests that are written for it; none where the server has none."""
 
     @property
     def package_paths(self) -> tuple[str, ...]:
         """Where boxes see the packages: not at their own paths, which may lie under what boxes have themselves."""
-        return tuple(f"/packages/{number}" for number in range(len(self.packages)))
+        found = tuple(f"/packages/{number}" for number in range(len(self.packages)))
+        return (*found, _TOOLS) if self.tools else found
 
     @property
     def protections(self) -> tuple[str, ...]:
@@ -91,8 +95,10 @@ def command(house: House) -> list[str]:
         argv += ["--cap-add", capability]
     for path in languages.read_only_paths():
         argv += ["--ro-bind", path, path]
-    for path, inside in zip(house.packages, house.package_paths, strict=True):
+    for path, inside in zip(house.packages, house.package_paths, strict=False):
         argv += ["--ro-bind", path, inside]
+    for path in house.tools:
+        argv += ["--ro-bind", path, f"{_TOOLS}/{os.path.basename(path)}"]
     for link in ("bin", "sbin", "lib", "lib32", "lib64"):  # links into /usr on merged systems
         if os.path.islink("/" + link):
             argv += ["--symlink", os.readlink("/" + link), "/" + link]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -250,6 +251,19 @@ def python_path(interpreter: str) -> list[str]:
         [interpreter, "-I", "-S", "-c", code], capture_output=True, check=True, text=True, env={}
     )
     return done.stdout.splitlines()
+
+
+def pytest_packages() -> tuple[str, ...]:
+    """Folders and files of pytest and what it imports, as this server has them: pure Python; () if one is missing."""
+    found = []
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            return ()
+        found.append(
+            str(Path(spec.origin).parent) if spec.submodule_search_locations else spec.origin
+        )
+    return tuple(found)
 
 
 SAFE_IMPORTS = frozenset(

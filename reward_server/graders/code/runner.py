@@ -7,7 +7,9 @@ to descriptor 3, which the candidate does not have.
 A test passes if it ends without an exception, and if nothing went wrong in any call of the candidate: a ``try``
 around a call does not hide that the candidate died, or returned what is no plain value.
 
-With ``shared``, for tests that need live objects, the candidate is a module of this same process.
+With ``shared``, for tests that need live objects, the candidate is a module of this same process. Then what the
+report says counts only with the plan's token, which is out of its reach, as far as that goes in one process: the
+plan's file is gone and the report of success made before the candidate is loaded.
 """
 
 # mypy: ignore-errors
@@ -51,7 +53,9 @@ class Link:
         try:
             request = encode([name, list(args), kwargs], exact=True)
         except (TypeError, ValueError, RecursionError) as error:
-            self.unsendable = f"an argument of {name}: {error}"
+            self.unsendable = (
+                f"an argument of {name} is no plain data ({error}): such tests need allow_shared"
+            )
             self.spoil(self.unsendable)
         try:
             send(CHANNEL, request)
@@ -96,9 +100,12 @@ class Link:
 
 
 _EVENTS = frozenset(
-    """object.__getattr__ sys._getframe sys._current_frames gc.get_objects gc.get_referrers gc.get_referents
-    sys.addaudithook sys.settrace sys.setprofile ctypes.dlopen ctypes.dlsym ctypes.addressof""".split()
+    """sys._getframe sys._current_frames gc.get_objects gc.get_referrers gc.get_referents sys.addaudithook sys.settrace
+    sys.setprofile ctypes.dlopen ctypes.dlsym ctypes.addressof code.__new__ marshal.loads""".split()
 )
+"""What code of the candidate must not do itself."""
+_PROCESSES = frozenset("subprocess.Popen os.system os.exec os.posix_spawn pty.spawn".split())
+"""What it must not have others do either: a process without this guard could look into this one."""
 _FRAMES = frozenset({"tb_frame", "f_back", "gi_frame", "cr_frame", "ag_frame"})
 
 
@@ -126,22 +133,43 @@ class Here:
         """Refuses the ways from the candidate's code to the frames and objects of this program. There are others
         (it is one process, after all): this stops those that are in use."""
         look, getframe = self, sys._getframe
-        own = tuple(p for p in sys.path if p.startswith(("/usr/", "/packages/")))
+        own = (
+            *(p for p in sys.path if p.startswith(("/usr/", "/packages/"))),
+            "<frozen",
+            "<sandboxes.",
+        )
         inside = False
+
+        def reaches(event, args):
+            match event:
+                case "open":
+                    deep = reaches_memory(args[0])
+                case "object.__getattr__":
+                    return args[1] in _FRAMES and not near(getframe(2)).startswith(own)
+                case "compile":  # a name that is not its own
+                    named = str(args[1]).startswith(own)
+                    return named and not near(getframe(2)).startswith(own)
+                case _:
+                    deep = event in _PROCESSES
+                    if event in _EVENTS:
+                        return not near(getframe(2)).startswith(own)
+            frame = getframe(2) if deep else None
+            while frame is not None:
+                if near(frame) == "solution.py":
+                    return True
+                frame = frame.f_back
+            return False
 
         def hook(event, args):
             nonlocal inside
-            if event not in _EVENTS or inside:
-                return
-            if event == "object.__getattr__" and args[1] not in _FRAMES:
+            if inside:
                 return
             inside = True
             try:
-                frame = getframe(1)
-                file = frame.f_code.co_filename if frame is not None else ""
+                bad = reaches(event, args)
             finally:
                 inside = False
-            if not file.startswith((*own, "<frozen", "<sandboxes.")):
+            if bad:
                 look.spoiled = f"the candidate reached for {event}"
                 raise PermissionError(look.spoiled)
 
@@ -157,6 +185,18 @@ class Here:
 
         candidate.__name__ = candidate.__qualname__ = name
         return candidate
+
+
+def near(frame):
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def reaches_memory(path):
+    """Whether a path leads to what processes hold in memory."""
+    if not isinstance(path, str | bytes):
+        return False
+    text = os.path.realpath(path)
+    return (text if isinstance(text, str) else os.fsdecode(text)).startswith("/proc/")
 
 
 def plain(value, depth=0):
@@ -260,9 +300,13 @@ def run_plain(plan, test, names):
 class Reports:
     """Hears of pytest's results."""
 
-    def __init__(self):
+    def __init__(self, file):
+        self.file = os.path.abspath(file)
         self.passed = 0
         self.bad = []
+
+    def pytest_collection_finish(self, session):
+        os.unlink(self.file)
 
     def pytest_runtest_logreport(self, report):
         if report.outcome != "passed":
@@ -283,7 +327,7 @@ def run_pytest(plan, test, names):
             setattr(builtins, name, value)
     with open("test_reference.py", "w", encoding="utf-8", errors="surrogatepass") as file:
         file.write(plan["tests"])
-    reports = Reports()
+    reports = Reports("test_reference.py")
     wanted = "test_reference.py::" + test["name"].replace(".", "::")
     options = [
         "-q",
@@ -302,7 +346,8 @@ def run_pytest(plan, test, names):
 
 
 def outcome_of(plan, number):
-    """(outcome, detail)"""
+    """(outcome, detail): ``passed``, ``failed``, or where nothing of the candidate has been seen, ``broken`` tests or
+    a ``missing`` module."""
     test = plan["list"][number]
     link = Here(plan["candidate"]) if plan["shared"] else Link(plan["most"])
     try:
@@ -315,6 +360,8 @@ def outcome_of(plan, number):
         detail = described(plan, error)
         if link.replies == 0 and (link.spoiled is None or link.unsendable):
             # Nothing of the candidate has been seen: whatever is wrong here is wrong with the tests.
+            if isinstance(error, ModuleNotFoundError):
+                return "missing", str(error)
             return "broken", link.unsendable or detail
     return "failed", link.spoiled or detail
 
@@ -333,14 +380,21 @@ def described(plan, error):
     return f"line {line}: {shown}\n{text}"
 
 
+def report(outcome, detail, token):
+    return encode({"outcome": outcome, "detail": detail, "token": token}).encode()
+
+
 def main():
     with open(PLAN, encoding="ascii") as file:
         plan = decode(file.read())
-    number = int(sys.argv[1])
+    os.unlink(PLAN)
+    number, token = int(sys.argv[1]), plan.pop("token")
     sys.argv[:] = [NAME]
     write, leave = os.write, os._exit
+    data = report("passed", "", token)
     outcome, detail = outcome_of(plan, number)
-    data = encode({"test": number, "outcome": outcome, "detail": detail[:2000]}).encode()
+    if outcome != "passed":
+        data = report(outcome, detail[:2000], token if outcome in ("broken", "missing") else "")
     while data:
         data = data[write(RESULT, data) :]
     leave(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from sandboxes.inside.codec import NotAValue, decode, encode
 from sandboxes.program import Execution, Limits, Peer, Run, Sandbox, Submission, Verdict
 
 if TYPE_CHECKING:
+    from reward_server.graders.code import runner  # noqa: F401 (it is part of the digest)
     from reward_server.graders.code.kind import CodeConfig
 
 _TESTS = Limits(cpu_s=20.0, wall_s=60.0, memory_mb=1024, disk_mb=64)
@@ -55,14 +57,19 @@ class TestsGrading:
         self._limits = reference.limits or config.limits
         self._shared = reference.allow_shared
         self._progress = _Progress()
-        self._broken: str | None = None
+        self._token = secrets.token_hex(16)
+        """What a report of success has to bring."""
+        self._problem: CannotScore | None = None
+        """With the tests themselves, or with what is installed for them."""
         given = reference.prefix or (prompt if isinstance(prompt, str) else "")
-        self._given = given if tests.parsed(given) is not None else ""
-        """What the prompt defines, where it is Python: the tests may use it, and the completion continue it."""
+        self._prompt = tests.whole(given) or ""
+        """What the prompt defines, where it is Python: the tests may use it."""
+        self._given = given if self._prompt else ""
+        """What the completion may continue."""
         entry = [] if reference.entry_point is None else [reference.entry_point]
         try:
             self._plan = tests.plan(
-                reference.tests or "", (*entry, *reference.functions), self._given
+                reference.tests or "", (*entry, *reference.functions), self._prompt
             )
         except tests.BadTests as error:
             if not (self._shared and isinstance(error, tests.Undefined)):
@@ -72,12 +79,9 @@ class TestsGrading:
     async def run(self) -> tuple[Outcome, bool]:
         """(outcome, whether a run that failed was starved of CPU). Raises as the pool does, CannotScore, and Failed."""
         await require(self._sandbox, self._config.required, self._config.runtime)
-        report = await self._sandbox.run(
-            self._submission(), self._on_run, self._deadline - self._needed()
-        )
-        del report
-        if self._broken is not None:
-            raise CannotScore(FailureKind.INVALID_REFERENCE, self._broken)
+        await self._sandbox.run(self._submission(), self._on_run, self._deadline - self._needed())
+        if self._problem is not None:
+            raise self._problem
         starved = any(
             e.starved or (e.peer is not None and e.peer.starved) for e in self._progress.runs
         )
@@ -99,10 +103,11 @@ class TestsGrading:
         data = tests.as_data(
             plan,
             self._reference.tests or "",
-            self._given,
+            self._prompt,
             shared=self._shared,
             candidate=self._program(),
             most=self._limits.output_kb << 10,
+            token=self._token,
         )
         given = {name: as_bytes(text) for name, text in self._reference.files.items()}
         runs = tuple(Run(argv=(str(n),), reports=True) for n in range(len(plan.tests)))
@@ -131,11 +136,18 @@ class TestsGrading:
             return True
         progress.cpu_s += candidate.cpu_s
         progress.wall_s += done.wall_s
-        outcome, detail = _told(done)
+        outcome, detail = _told(done, self._token)
         ended = candidate.ok or candidate.killed_by == "cancelled"
         if outcome == "broken":
-            self._broken = (
-                f"test {number} fails before it has seen anything of the candidate: {detail}"
+            self._problem = CannotScore(
+                FailureKind.INVALID_REFERENCE,
+                f"test {number} fails before it has seen anything of the candidate: {detail}",
+            )
+            return True
+        if outcome == "missing":
+            self._problem = CannotScore(
+                FailureKind.SANDBOX_UNAVAILABLE,
+                f"the tests need what the sandboxes lack: {detail}. Packages: docs/how-to/sandboxes.md",
             )
             return True
         if candidate.ok and progress.cpu_s > self._limits.total_cpu_s:
@@ -218,10 +230,11 @@ class TestsGrading:
         return shown
 
 
-def _told(done: Execution) -> tuple[str, str]:
+def _told(done: Execution, token: str) -> tuple[str, str]:
     """(outcome, detail) as the tests' process reported it; a report is one value and nothing else."""
     try:
         told: Any = decode((done.result or b"").decode("ascii"))
-        return str(told["outcome"]), str(told["detail"])
+        outcome, detail, brought = (str(told[k]) for k in ("outcome", "detail", "token"))
     except (NotAValue, UnicodeDecodeError, TypeError, KeyError):
         return "failed", ""
+    return outcome if brought == token else "failed", detail

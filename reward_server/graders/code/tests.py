@@ -70,6 +70,19 @@ def parsed(source: str) -> ast.Module | None:
         return None
 
 
+def whole(prompt: str) -> str | None:
+    """The prompt as a module of its own: itself, or with a body for the function that it begins. None: no Python."""
+    if parsed(prompt) is not None:
+        return prompt
+    lines = prompt.rstrip().split("\n")
+    last = lines[-1]
+    if not last.rstrip().endswith(":"):
+        return None
+    body = " " * (len(last) - len(last.lstrip()) + 4) + "pass\n"
+    with_body = "\n".join([*lines, body])
+    return with_body if parsed(with_body) is not None else None
+
+
 def defined(tree: ast.Module) -> frozenset[str]:
     """Names that a module binds at its top level."""
     found: set[str] = set()
@@ -104,14 +117,7 @@ def plan(source: str, functions: tuple[str, ...], prompt: str) -> Plan:
     available = defined(prompt_tree) if prompt_tree is not None else frozenset[str]()
     open_names = _open_names(tree) - set(functions) - {"candidate"}
     missing = sorted(open_names - available)
-    names = {
-        a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names
-    }
-    names |= {
-        n.module.split(".")[0]
-        for n in ast.walk(tree)
-        if isinstance(n, ast.ImportFrom) and n.module and not n.level
-    }
+    names = _imported(tree)
     found = Plan(
         tests,
         (*functions, *missing),
@@ -126,10 +132,11 @@ def plan(source: str, functions: tuple[str, ...], prompt: str) -> Plan:
 
 
 def as_data(
-    plan: Plan, source: str, prompt: str, *, shared: bool, candidate: str, most: int
+    plan: Plan, source: str, prompt: str, *, shared: bool, candidate: str, most: int, token: str
 ) -> dict[str, Any]:
     """What the program in the box (``runner``) is told."""
     return {
+        "token": token,
         "tests": source,
         "prompt": prompt,
         "prompt_names": list(plan.prompt_names),
