@@ -66,13 +66,8 @@ class CodeGrader:
         try:
             CodeReference.model_validate(reference)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(
-                str(x) for x in first["loc"] if x not in ("list[StdioCase]", "list[CallCase]")
-            )
-            return f"an object with a language and cases: {where or 'reference'}: {first['msg']}"[
-                :400
-            ]
+            where, message = _first_problem(error, reference)
+            return f"an object with cases or tests: {where or 'reference'}: {message}"[:400]
         return None
 
     async def grade_live(self, view: View, ctx: Context) -> Outcome:
@@ -103,6 +98,17 @@ class CodeGrader:
         if reference.tests is None:
             return await CasesGrading(self._config, reference, found, ctx).run()
         return await TestsGrading(self._config, reference, found, ctx, view.prompt).run()
+
+
+def _first_problem(error: ValidationError, reference: Any) -> tuple[str, str]:
+    """(field, message); of the two kinds of cases, about the one that the first case looks like."""
+    cases = reference.get("cases") if isinstance(reference, dict) else None
+    first = cases[0] if isinstance(cases, list) and cases else None
+    calls = isinstance(first, dict) and bool(first.keys() & {"args", "kwargs", "expected"})
+    meant, other = ("list[CallCase]", "list[StdioCase]")[:: 1 if calls else -1]
+    problems = error.errors(include_url=False)
+    problem = next((p for p in problems if other not in p["loc"]), problems[0])
+    return ".".join(str(x) for x in problem["loc"] if x not in (meant, other)), problem["msg"]
 
 
 def _unavailable() -> str | None:
