@@ -162,7 +162,7 @@ def docker_backend(settings: DockerSettings, uid: int) -> DockerBackend:
         image = str(client.inspect_image(settings.image)["Id"])  # type: ignore[no-untyped-call]
     except Exception as error:
         raise SandboxUnavailable(
-            f"Docker cannot give the image {settings.image!r} ({error}): see docs/how-to/docker.md"
+            f"Docker cannot give the image {settings.image!r} ({error}): see docs/how-to/sandboxes.md"
         ) from None
     draft = DockerBackend(settings, uid, image, code=marshal.dumps(sources("container"), 2))
     box = ContainerBox(draft, languages.LANGUAGES["python"])

@@ -75,6 +75,7 @@ SHAPES = {
         "def test_add(three, tmp_path):\n    assert add(1, 2) == three",
         1,
     ),
+    "the only name": ("import math\nassert math.isclose(add(1, 2), 3)", 1),
     "imported": ("from solution import add\ndef test_one():\n    assert add(1, 2) == 3", 1),
 }
 
@@ -82,7 +83,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_each_shape_of_tests_tells_right_from_wrong(live: Live, name: str) -> None:
     tests, count = SHAPES[name]
-    given = reference(tests, None if name == "imported" else "add")
+    given = reference(tests, None if name in ("imported", "the only name") else "add")
     right = scored(live.grade(block(ADD), given))
     assert (right.reward, right.raw["tests"], right.raw["passed"]) == (1.0, count, count)
     assert right.raw["isolation"] == "separate"
@@ -298,6 +299,14 @@ class Stack:
     def pop(self):
         return self.items.pop()
 """
+
+
+def test_of_several_unknown_names_none_is_taken_for_the_candidates() -> None:
+    with pytest.raises(written.BadTests, match="entry_point"):
+        written.plan("assert abs(poly(find_zero(1))) < 1", (), "")
+    found = written.plan("assert abs(poly(find_zero(1))) < 1", (), "def poly(x):\n    return x\n")
+    assert found.functions == ("find_zero",)
+    assert found.prompt_names == ("poly",)
 
 
 def test_live_objects_need_to_be_allowed_beforehand(live: Live) -> None:

@@ -103,7 +103,11 @@ def plan(source: str, functions: tuple[str, ...], prompt: str) -> Plan:
     if tree is None:
         raise BadTests("the tests are no Python that can be parsed")
     imported = _of_the_candidate(tree)
+    prompt_tree = parsed(prompt) if prompt else None
+    available = defined(prompt_tree) if prompt_tree is not None else frozenset[str]()
     functions = tuple(dict.fromkeys([*functions, *imported]))
+    if not functions:
+        functions = _only_called(tree, _open_names(tree) - available)
     if not functions:
         raise BadTests(
             "name the function that is tested: entry_point, or import it from `solution`"
@@ -113,8 +117,6 @@ def plan(source: str, functions: tuple[str, ...], prompt: str) -> Plan:
         raise BadTests("no tests: give assert statements, check(candidate), or test functions")
     if len(tests) > MAX_TESTS:
         raise BadTests(f"{len(tests)} tests; the limit is {MAX_TESTS}")
-    prompt_tree = parsed(prompt) if prompt else None
-    available = defined(prompt_tree) if prompt_tree is not None else frozenset[str]()
     open_names = _open_names(tree) - set(functions) - {"candidate"}
     missing = sorted(open_names - available)
     names = _imported(tree)
@@ -242,6 +244,16 @@ def _of_the_candidate(tree: ast.Module) -> list[str]:
         for a in n.names
         if a.name != "*"
     ]
+
+
+def _only_called(tree: ast.Module, names: set[str]) -> tuple[str, ...]:
+    """The function that tests call and nobody defines, if it is all that they lack."""
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    return tuple(names) if len(names) == 1 and names <= called else ()
 
 
 def _imported(tree: ast.Module) -> set[str]:
