@@ -17,6 +17,7 @@ import structlog
 
 from reward_server.engine.local import LocalEngine
 from reward_server.graders.catalog import Catalog
+from reward_server.graders.lean.toolchains import installed, mounts_of
 from reward_server.registry.digest import environment_hash, observe, release
 from reward_server.registry.lifecycle import bring_up_to_date
 from reward_server.registry.registry import Registry
@@ -68,7 +69,10 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
     """A host with its engine started, its graders up to date and its upkeep going on."""
     database = await asyncio.to_thread(open_database, settings)
     docker = docker_settings(settings)
+    mounts = mounts_of(settings.lean.toolchains, settings.lean.projects, look=settings.lean.look)
     observed = observe() | {"packages": _packages(settings)}
+    if mounts:
+        observed |= {"lean": (await asyncio.to_thread(installed, mounts)).observed()}
     if docker is not None:
         observed |= {
             "image": await asyncio.to_thread(image_id, docker),
@@ -100,6 +104,8 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
             cache=settings.data_dir / "sandbox-cache",
             packages=tuple(str(p) for p in settings.sandbox.packages),
             docker=docker,
+            mounts=mounts,
+            memory_mb=settings.sandbox.memory_mb,
         )
     )
     service = Service(settings, database, registry, engine, environment, started.node, sandbox)

@@ -47,8 +47,23 @@ class SandboxSettings(BaseModel):
     """How many submissions run at once. More than there are cores: while one box starts, another works."""
     first_uid: int = Field(61_000, ge=1000, le=2**31)
     """Where the server is root: host users of the boxes, one a slot, from this one on."""
+    memory_mb: int | None = Field(None, ge=64)
+    """What all submissions may use together, by their limits; None: four fifths of what the machine has."""
     packages: list[Path] = []
     """Folders that Python programs may import from, such as one with numpy in it; read-only to them."""
+
+
+class LeanSettings(BaseModel):
+    """Where Lean is. ``REWARD_LEAN__TOOLCHAINS`` and so on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    toolchains: dict[str, Path] = {}
+    """Name -> prefix (the folder with ``bin/lean``)."""
+    projects: dict[str, Path] = {}
+    """Name -> a lake project that is built, or a folder of compiled modules."""
+    look: bool = True
+    """Whether toolchains of elan and on the PATH are offered as well."""
 
 
 class Settings(BaseSettings):
@@ -93,6 +108,7 @@ class Settings(BaseSettings):
     max_graders: int = Field(10_000, ge=1)
     """Registered versions in all."""
 
+    lean: LeanSettings = Field(default_factory=LeanSettings)
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
 
     reuse_cache_items: int = Field(20_000, ge=0)

@@ -37,7 +37,13 @@ class Box(Protocol):
     def wait_until_gone(self) -> None: ...
 
     def setup(
-        self, source: str, files: dict[str, bytes], imports: list[str], build_mb: int
+        self,
+        source: str,
+        files: dict[str, bytes],
+        imports: list[str],
+        build_mb: int,
+        env: dict[str, str],
+        warm: tuple[str, ...] = (),
     ) -> None:
         """Gives the submission's files to process 1. Raises BoxFailed."""
 

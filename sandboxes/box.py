@@ -23,7 +23,7 @@ from sandboxes import cgroups, languages, seccomp
 from sandboxes.backend import BoxFailed
 from sandboxes.house import INIT_PIDS, House, command, compiled, environment, rlimits
 from sandboxes.languages import Language
-from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
+from sandboxes.program import Call, Execution, Limits, Mount, SandboxUnavailable, Verdict
 from sandboxes.verdicts import verdict_on
 
 _START_S = 20.0
@@ -47,7 +47,7 @@ _MOST_STARVED = 3.0
 _F_SETPIPE_SZ = 1031
 
 
-def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
+def house(uid: int | None, packages: tuple[str, ...] = (), mounts: tuple[Mount, ...] = ()) -> House:
     """Looks at this machine. Raises SandboxUnavailable."""
     if not Path("/usr/bin/bwrap").exists():
         raise SandboxUnavailable("bubblewrap is missing: apt-get install bubblewrap")
@@ -64,6 +64,7 @@ def house(uid: int | None, packages: tuple[str, ...] = ()) -> House:
         cgroups.find(),
         uid if os.geteuid() == 0 else None,
         packages=packages,
+        mounts=mounts,
         tools=languages.pytest_packages(),
     )
     for proc in (True, False):
@@ -210,7 +211,13 @@ class Box:
     # ── work ─────────────────────────────────────────────────────────────────────────────────────
 
     def setup(
-        self, source: str, files: dict[str, bytes], imports: list[str], build_mb: int
+        self,
+        source: str,
+        files: dict[str, bytes],
+        imports: list[str],
+        build_mb: int,
+        env: dict[str, str],
+        warm: tuple[str, ...] = (),
     ) -> None:
         """Gives the submission's files to process 1. Raises BoxFailed."""
         self.wait_ready()
@@ -224,8 +231,9 @@ class Box:
                 "files": index,
                 "seccomp": self.house.filter,
                 "imports": imports,
+                "warm": list(warm),
                 "build": self._build,
-                "env": environment(),
+                "env": environment() | env,
                 "path": [*self.house.package_paths, *self.house.path],
             },
             [blob],
@@ -289,6 +297,8 @@ class Box:
             "serve": serve,
             "limits": rlimits(limits, language, counted=self.house.groups.memory),
             "cpu_s": limits.cpu_s,
+            # Where neither a control group nor the kernel's limits of a process can hold it.
+            "memory": 0 if self.house.groups.memory or language.memory_counted else limits.memory_mb << 20,
             # What is put there for the program does not count against what it may write.
             "disk": (limits.disk_mb << 20) + self._given_bytes + _pages(files or {}),
             "inodes": limits.files + 8 + self._given_files + _names(files or {}),

@@ -26,7 +26,7 @@ from sandboxes import languages, seccomp
 from sandboxes.backend import BoxFailed, BoxLost
 from sandboxes.house import environment, rlimits, sources
 from sandboxes.languages import Language
-from sandboxes.program import Call, Execution, Limits, SandboxUnavailable, Verdict
+from sandboxes.program import Call, Execution, Limits, Mount, SandboxUnavailable, Verdict
 from sandboxes.verdicts import verdict_on
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class DockerBackend:
     """The image's id."""
     looked: dict[str, Any] = field(default_factory=dict)
     """What process 1 sees in the image."""
+    mounts: tuple[Mount, ...] = ()
     code: bytes = b""
     """The modules of process 1, compiled by the image's interpreter."""
 
@@ -155,7 +156,9 @@ def image_id(settings: DockerSettings) -> str:
         return ""
 
 
-def docker_backend(settings: DockerSettings, uid: int) -> DockerBackend:
+def docker_backend(
+    settings: DockerSettings, uid: int, mounts: tuple[Mount, ...] = ()
+) -> DockerBackend:
     """Looks at the daemon and at the image. Raises SandboxUnavailable."""
     client = connected(settings)
     try:
@@ -164,7 +167,9 @@ def docker_backend(settings: DockerSettings, uid: int) -> DockerBackend:
         raise SandboxUnavailable(
             f"Docker cannot give the image {settings.image!r} ({error}): see docs/how-to/sandboxes.md"
         ) from None
-    draft = DockerBackend(settings, uid, image, code=marshal.dumps(sources("container"), 2))
+    draft = DockerBackend(
+        settings, uid, image, mounts=mounts, code=marshal.dumps(sources("container"), 2)
+    )
     box = ContainerBox(draft, languages.LANGUAGES["python"])
     try:
         box.wait_ready()
@@ -230,6 +235,7 @@ class ContainerBox:
                 init=False,
                 oom_kill_disable=False,
                 runtime=settings.runtime,
+                binds=[f"{m.path}:{m.inside}:ro" for m in self.backend.mounts],
                 tmpfs={
                     "/scratch": f"rw,exec,nosuid,nodev,size={settings.disk_mb}m,nr_inodes=200000,mode=755,{mine}",
                     "/build": f"rw,exec,nosuid,nodev,size={_BUILD},nr_inodes=5000,mode=755,{mine}",
@@ -316,7 +322,13 @@ class ContainerBox:
         return content
 
     def setup(
-        self, source: str, files: dict[str, bytes], imports: list[str], build_mb: int
+        self,
+        source: str,
+        files: dict[str, bytes],
+        imports: list[str],
+        build_mb: int,
+        env: dict[str, str],
+        warm: tuple[str, ...] = (),
     ) -> None:
         self.wait_ready()
         given = {self.language.source: source.encode("utf-8", "surrogatepass"), **files}
@@ -326,7 +338,8 @@ class ContainerBox:
                 "files": _together(given),
                 "seccomp": b"" if seccomp.unavailable() else seccomp.program(),
                 "imports": imports,
-                "env": environment(),
+                "warm": list(warm),
+                "env": environment() | env,
                 "path": self.backend.looked["path"],
             }
         )

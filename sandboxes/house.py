@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandboxes import cgroups, languages
 from sandboxes.languages import Language
-from sandboxes.program import Limits
+from sandboxes.program import Limits, Mount
 
 if TYPE_CHECKING:  # read as files, but they decide verdicts, so they belong into the digest
     from sandboxes.inside import container, main  # noqa: F401
@@ -56,6 +56,8 @@ class House:
     """Whether a new /proc can be mounted here; not in a container that masks its own."""
     packages: tuple[str, ...] = ()
     """Further folders that Python programs may import from, read-only."""
+    mounts: tuple[Mount, ...] = ()
+    """Further folders that programs see."""
     tools: tuple[str, ...] = ()
     """The packages of pytest, for tests that are written for it; none where the server has none."""
 
@@ -97,6 +99,8 @@ def command(house: House) -> list[str]:
         argv += ["--ro-bind", path, path]
     for path, inside in zip(house.packages, house.package_paths, strict=False):
         argv += ["--ro-bind", path, inside]
+    for mount in house.mounts:
+        argv += ["--ro-bind", mount.path, mount.inside]
     for path in house.tools:
         argv += ["--ro-bind", path, f"{_TOOLS}/{os.path.basename(path)}"]
     for link in ("bin", "sbin", "lib", "lib32", "lib64"):  # links into /usr on merged systems
@@ -159,13 +163,13 @@ def rlimits(
         "RLIMIT_CPU": (cpu, cpu + 1),  # whole seconds, of each process; process 1 adds up the tree
         "RLIMIT_NPROC": limits.pids + language.pids + INIT_PIDS,
         "RLIMIT_FSIZE": limits.disk_mb << 20,
-        "RLIMIT_NOFILE": 256 if not language.pids else 1024,
+        "RLIMIT_NOFILE": 256 if not language.pids else 4096,
         "RLIMIT_CORE": 0,
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_STACK": min(language.stack_mb, max(8, limits.memory_mb)) << 20,
     }
-    if not counted:
+    if not counted and language.memory_counted:
         # Both count what is mapped, not what is used: stacks of threads, arenas, libraries. So there is some room.
         found["RLIMIT_DATA"] = memory + _STACKS * (language.stack_mb << 20)
         if language.address_space:

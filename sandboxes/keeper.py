@@ -24,7 +24,7 @@ from sandboxes import languages, wire
 from sandboxes.backend import Backend, Box, BoxFailed
 from sandboxes.box import BubblewrapBackend, house
 from sandboxes.languages import Language
-from sandboxes.program import SandboxUnavailable, Submission
+from sandboxes.program import Mount, SandboxUnavailable, Submission
 from sandboxes.work import Seat, Tell, Work
 
 _CACHE_BYTES = 512 << 20
@@ -153,11 +153,12 @@ class Keeper:
 
 def _backend(setup: dict[str, Any]) -> Backend:
     """Raises SandboxUnavailable."""
+    mounts = tuple(Mount(**mount) for mount in setup["mounts"])
     if setup["docker"] is not None:
         from sandboxes.container import DockerSettings, docker_backend  # noqa: PLC0415
 
-        return docker_backend(DockerSettings(**setup["docker"]), setup["uid"])
-    return BubblewrapBackend(house(setup["uid"], tuple(setup["packages"])))
+        return docker_backend(DockerSettings(**setup["docker"]), setup["uid"], mounts)
+    return BubblewrapBackend(house(setup["uid"], tuple(setup["packages"]), mounts))
 
 
 def main(fd: int) -> None:

@@ -40,6 +40,8 @@ class Language:
     version: tuple[str, ...] = ("--version",)
     address_space: bool = True
     """Whether RLIMIT_AS can hold it: runtimes that reserve terabytes and use little need another limit."""
+    memory_counted: bool = True
+    """Whether RLIMIT_DATA can: what maps more than it uses is watched in place of that."""
     stack_mb: int = 64
     pids: int = 0
     """Threads that its runtime needs besides the program's."""
@@ -160,6 +162,10 @@ LANGUAGES: dict[str, Language] = {
         ),
     )
 }
+COMMAND = Language(
+    "command", "command", "", "", address_space=False, memory_counted=False, stack_mb=256, pids=256
+)
+"""A program of this machine or of a mounted toolchain: what a submission's ``command`` says."""
 ALIASES = {
     "py": "python", "python3": "python", "c++": "cpp", "cc": "cpp", "cxx": "cpp", "g++": "cpp", "sh": "bash",
     "shell": "bash", "js": "javascript", "nodejs": "javascript", "node": "javascript", "golang": "go", "rs": "rust",
@@ -168,6 +174,8 @@ ALIASES = {
 
 def language_named(name: str) -> Language | None:
     """By its name or an alias, in any case."""
+    if name == COMMAND.name:
+        return COMMAND
     low = name.lower()
     return LANGUAGES.get(ALIASES.get(low, low))
 

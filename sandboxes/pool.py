@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from sandboxes import languages, wire
+from sandboxes.budget import MemoryBudget
 from sandboxes.container import DockerSettings
 from sandboxes.program import (
     Execution,
+    Mount,
     NoSlotInTime,
     OnRun,
     Report,
@@ -48,6 +50,10 @@ class PoolSettings:
     """Where the boxes are containers."""
     packages: tuple[str, ...] = ()
     """Folders that Python programs may import from, such as one with numpy in it."""
+    memory_mb: int | None = None
+    """What all submissions may use together; None: four fifths of what the machine has."""
+    mounts: tuple[Mount, ...] = ()
+    """Folders that every box sees, read-only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +73,7 @@ class SandboxPool:
         self._waiting: deque[asyncio.Future[_Slot]] = deque()
         self._slots = list(self._idle)
         self._numbers = 0
+        self._memory = MemoryBudget(settings.memory_mb or _memory_mb() * 4 // 5)
         self.protections: tuple[str, ...] = ()
         """Those active; known once a keeper has started."""
         self.interpreter = ""
@@ -79,6 +86,10 @@ class SandboxPool:
     @property
     def slots(self) -> int:
         return self._settings.slots
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        return self._settings.mounts
 
     @property
     def idle(self) -> int:
@@ -123,13 +134,31 @@ class SandboxPool:
         if language is None:
             known = ", ".join(languages.LANGUAGES)
             raise SandboxUnavailable(f"no language {submission.language!r}; there are {known}")
-        kept = hash((submission.source, *submission.files.items())) if submission.keep else 0
+        async with self._memory.holding(_needs_mb(submission), start_by):
+            return await self._run(language, submission, on_run, start_by)
+
+    async def _run(
+        self,
+        language: languages.Language,
+        submission: Submission,
+        on_run: OnRun | None,
+        start_by: float | None,
+    ) -> Report:
+        kept = hash(
+            (
+                submission.source,
+                submission.command[:1],
+                *submission.files.items(),
+                *submission.env.items(),
+            )
+        )
+        kept = kept if submission.keep else 0
         slot = await self._take(start_by, kept)
         healthy = False
         try:
             slot.last_kept = kept or slot.last_kept
             await self._ensure(slot)
-            if language.name not in self.languages:
+            if language.name not in self.languages and language is not languages.COMMAND:
                 healthy = True
                 where = "the image" if self._settings.docker else "this machine"
                 raise SandboxUnavailable(f"{language.name} is not on {where}: {language.install}")
@@ -197,6 +226,7 @@ class SandboxPool:
             "docker": docker and asdict(docker),
             "cache": str(settings.cache) if settings.cache else None,
             "packages": list(settings.packages),
+            "mounts": [asdict(mount) for mount in settings.mounts],
         }
         try:
             slot.writer.write(wire.frame(setup))
@@ -278,3 +308,19 @@ class SandboxPool:
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise SandboxLost(f"the keeper of slot {slot.number} died: {error}") from None
         return found
+
+
+def _needs_mb(submission: Submission) -> int:
+    limits = [submission.limits]
+    if submission.peer is not None:
+        limits.append(submission.peer.limits)
+    return sum(one.memory_mb + one.disk_mb for one in limits)
+
+
+def _memory_mb() -> int:
+    """Of this machine, or of the container that this is."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            found.append(int(Path("/sys/fs/cgroup", name).read_text()))
+    return min(found) >> 20

@@ -110,6 +110,19 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of this machine that every box sees, read-only: a toolchain, a project."""
+
+    name: str
+    path: str
+
+    @property
+    def inside(self) -> str:
+        """Where boxes see it."""
+        return f"/tools/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A program and its runs."""
 
@@ -126,9 +139,15 @@ class Submission:
     peer: Peer | None = None
     preload: tuple[str, ...] = ()
     """Modules that process 1 imports once for all runs of a Python program: never what a hostile program chose."""
+    warm: tuple[str, ...] = ()
+    """Those of its files that process 1 imports once, as modules, for all runs: never of a hostile program."""
     keep: bool = False
     """Whether the box stays for later submissions of the same program and files, if no run spoils it. Each run still
     starts from the same state. Not for compiled languages, nor with a peer."""
+    command: tuple[str, ...] = ()
+    """Of language ``command``: what to run, by its path in the box."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Added to the few environment variables that programs have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,11 @@ class Sandbox(Protocol):
     @property
     def slots(self) -> int:
         """How many submissions run at once."""
+        ...
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """Folders of this machine that its boxes see."""
         ...
 
     async def active(self) -> tuple[str, ...]:

@@ -31,13 +31,14 @@ def verdict_on(
             return Verdict.TIME_LIMIT
     if cpu_s > limits.cpu_s or number == signal.SIGXCPU:
         return Verdict.TIME_LIMIT
-    if peak_kb > (limits.memory_mb + language.memory_mb) << 10:
+    if language.memory_counted and peak_kb > (limits.memory_mb + language.memory_mb) << 10:
         return Verdict.MEMORY_LIMIT
     if code == 0:
         return Verdict.OK
     if number == signal.SIGXFSZ or full:
         return Verdict.DISK_LIMIT
     # A process that was refused memory dies in its own way. Both are failures, so a lie gains nothing.
-    if peak_kb > 0.9 * (limits.memory_mb << 10) or any(t in stderr[-2000:] for t in _TOLD):
+    near = language.memory_counted and peak_kb > 0.9 * (limits.memory_mb << 10)
+    if near or any(t in stderr[-2000:] for t in _TOLD):
         return Verdict.MEMORY_LIMIT
     return Verdict.RUNTIME_ERROR

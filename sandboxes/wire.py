@@ -69,7 +69,10 @@ def submission_in(found: dict[str, Any]) -> Submission:
             peer["source"].decode("utf-8", "surrogatepass"), Limits(**peer["limits"]), peer["files"]
         ),
         tuple(found["preload"]),
+        tuple(found["warm"]),
         found["keep"],
+        tuple(found["command"]),
+        found["env"],
     )
 
 

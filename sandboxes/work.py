@@ -43,12 +43,16 @@ class Seat:
         source: str,
         files: dict[str, bytes],
         preload: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        warm: tuple[str, ...] = (),
     ) -> None:
         self._keeper = keeper
         self._language = language
         self._source = source
         self._files = files
         self._preload = preload
+        self._env = env or {}
+        self._warm = warm
         self.compiled: dict[str, bytes] | None = None
         self._box: Box | None = None
 
@@ -57,7 +61,14 @@ class Seat:
         if self._box is None:
             self._box = self._keeper.take(self._language)
             imports = languages.imports_of(self._source) if self._language.name == "python" else []
-            self._box.setup(self._source, self._files, [*imports, *self._preload], _BUILD_MB)
+            self._box.setup(
+                self._source,
+                self._files,
+                [*imports, *self._preload],
+                _BUILD_MB,
+                self._env,
+                self._warm,
+            )
             if self.compiled is not None:
                 self._box.install(self.compiled)
         return self._box
@@ -90,7 +101,7 @@ class Seat:
         try:
             box = self._keeper.take(python)
             try:
-                box.setup("print('alive')", {}, [], _BUILD_MB)
+                box.setup("print('alive')", {}, [], _BUILD_MB, {})
                 return box.run(None, _CANARY).stdout == b"alive\n"
             finally:
                 self._keeper.throw_away(box)
@@ -113,7 +124,13 @@ class Work:
         self._stop = stop
         kept = keeper.kept(self._key()) if submission.keep else None
         self._seat = kept or Seat(
-            keeper, language, submission.source, submission.files, submission.preload
+            keeper,
+            language,
+            submission.source,
+            submission.files,
+            submission.preload,
+            submission.env,
+            submission.warm,
         )
         peer = submission.peer
         self._peer: Seat | None = None
@@ -209,6 +226,8 @@ class Work:
         )
 
     def _argv(self, arguments: tuple[str, ...]) -> list[str] | None:
+        if self._submission.command:
+            return [*self._submission.command, *arguments]
         if not self._language.run:
             return None
         memory = str(self._submission.limits.memory_mb)
@@ -264,8 +283,11 @@ class Work:
 
     def _key(self) -> str:
         submission, language = self._submission, self._language
-        parts = [language.name, self._keeper.backend.version(language.name), language.compile, submission.source,
-                 sorted(submission.files.items())]  # fmt: skip
+        version = (
+            "" if language is languages.COMMAND else self._keeper.backend.version(language.name)
+        )
+        parts = [language.name, version, language.compile, submission.source, sorted(submission.files.items()),
+                 sorted(submission.env.items())]  # fmt: skip
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def _attempt(self, work: Callable[[Box], Execution], *, blame: bool = False) -> Execution:

@@ -51,7 +51,11 @@ async def register(request: Request) -> Response:
     host = host_of(request)
     wanted, _ = await read_json(request, GraderRegistration, host.settings.max_body_mb << 20)
     registered, made = await registration.register(
-        host.registry, host.service.run_cases, wanted, max_cases=host.settings.max_cases
+        host.registry,
+        host.service.run_cases,
+        wanted,
+        max_cases=host.settings.max_cases,
+        mounts=host.service.sandbox.mounts,
     )
     return JSONResponse(registered.model_dump(mode="json"), 201 if made else 200)
 

@@ -174,6 +174,7 @@ def _register(wanted: GraderRegistration, server: str | None, api_key: str | Non
                 host.service.run_cases,
                 wanted,
                 max_cases=host.settings.max_cases,
+                mounts=host.service.sandbox.mounts,
             )
         )
     state = "active" if registered.active else "not active"

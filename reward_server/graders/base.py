@@ -148,6 +148,9 @@ class Kind:
     """Modules too slow to import for every start, which workers get preloaded."""
     unavailable: Callable[[], str | None] = lambda: None
     """Why it cannot run on this machine and what to install, or None."""
+    pinned: Callable[[Any, Any], Any] = lambda config, mounts: config
+    """(config, :class:`sandboxes.program.Mount` of this host) -> the config as it is registered: with the hashes of
+    what it names. Blocks."""
     parts: Callable[[Any], Mapping[str, str]] = lambda config: {}
     """Part name -> grader reference, for a kind made of others."""
 

@@ -13,6 +13,7 @@ from reward_server.graders import composite, exact, format
 from reward_server.graders.answer import kind as answer
 from reward_server.graders.base import Grader, Kind, LiveGrader, PureGrader, Spec
 from reward_server.graders.code import kind as code
+from reward_server.graders.lean import kind as lean
 from reward_server.graders.python import kind as python
 
 
@@ -61,4 +62,4 @@ class Catalog:
         )
 
 
-CATALOG = Catalog((answer.KIND, code.KIND, exact.KIND, format.KIND, python.KIND))
+CATALOG = Catalog((answer.KIND, code.KIND, exact.KIND, format.KIND, lean.KIND, python.KIND))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 from reward_server.graders.base import repeats
 from reward_server.problems import FieldError, Invalid
@@ -19,15 +21,26 @@ from reward_server.schema import (
 
 
 async def register(
-    registry: Registry, run_cases: RunCases, wanted: GraderRegistration, *, max_cases: int
+    registry: Registry,
+    run_cases: RunCases,
+    wanted: GraderRegistration,
+    *,
+    max_cases: int,
+    mounts: tuple[Any, ...] = (),
 ) -> tuple[GraderRegistered, bool]:
-    """(what was registered, whether it is new). Raises Invalid, and then nothing was registered."""
+    """(what was registered, whether it is new). ``mounts``: of this host's sandboxes, by which a kind may pin what its
+    config names. Raises Invalid, and then nothing was registered."""
     if len(wanted.cases) > max_cases:
         raise Invalid.field("cases", f"{len(wanted.cases)} cases; the limit is {max_cases}")
     for index, case in enumerate(wanted.cases):
         if not case.expect.model_dump(exclude_none=True):
             raise Invalid.field(f"cases.{index}.expect", "expects nothing", index)
     draft = registry.draft(wanted.kind, wanted.config, name=wanted.name)
+    config = draft.kind.validate_config(wanted.config)
+    pinned = await asyncio.to_thread(draft.kind.pinned, config, mounts)
+    if pinned != config:
+        stated = json.loads(draft.kind.canonical_config(pinned))
+        draft = registry.draft(wanted.kind, stated, name=wanted.name)
     results = await run_cases(draft, wanted.cases)
     if any(not r.passed for r in results):
         raise Invalid.of([_failed(r) for r in results if not r.passed])

@@ -31,7 +31,7 @@ from sandboxes.inside.disk import (
     put,
 )
 from sandboxes.inside.processes import become_first, kill_all, reap, start, tree, warm_up
-from sandboxes.inside.python import run_python
+from sandboxes.inside.python import run_python, warmed
 
 SHM = "/dev/shm"
 TICK_MS = 50
@@ -506,6 +506,7 @@ def serve():
                     __import__(name)
                 except BaseException:
                     pass
+            warmed(*given, message["warm"])
         elif op == "install":
             index, files = message["files"]
             built = (index, in_memory(files))

@@ -43,8 +43,8 @@ from sandboxes.inside.kernel import (
     c,
     drop_bounding,
 )
-from sandboxes.inside.processes import become_first, kill_all, reap, start, tree, warm_up
-from sandboxes.inside.python import run_python
+from sandboxes.inside.processes import become_first, kill_all, reap, resident, start, tree, warm_up
+from sandboxes.inside.python import run_python, warmed
 
 CONTROL, CODE = 3, 4
 MAX_MESSAGE = 1 << 17
@@ -74,8 +74,8 @@ def answer(control, *words):
     control.send(" ".join(str(w) for w in words).encode())
 
 
-def watch(control, main, cpu_s):
-    """Waits for the first process to end, the CPU time to be spent, or the keeper's word."""
+def watch(control, main, cpu_s, memory):
+    """Waits for the first process to end, CPU time or memory (0: not watched) to be spent, or the keeper's word."""
     process = os.pidfd_open(main)
     poll = select.poll()
     poll.register(process, select.POLLIN)
@@ -98,6 +98,8 @@ def watch(control, main, cpu_s):
             break
         if not events and tree()[0] > cpu_s:
             killed = "cpu"
+        elif not events and memory and resident() > memory:
+            killed = "memory"
     os.close(process)
     kill_all()
     return (killed or "-", *reap(main))
@@ -143,6 +145,7 @@ def serve():
                     __import__(name)
                 except BaseException:
                     pass
+            warmed(*files, message["warm"])
         elif op == "install":
             c(
                 "mount",
@@ -183,7 +186,9 @@ def serve():
                 control.detach()  # its number is the program's now
                 return job
             if pid > 0:
-                killed, status, used, peak = watch(control, pid, message["cpu_s"])
+                killed, status, used, peak = watch(
+                    control, pid, message["cpu_s"], message["memory"]
+                )
                 took = time.monotonic() - began
                 disk = os.statvfs(SCRATCH)
                 full = int(disk.f_bavail == 0 or disk.f_favail == 0)

@@ -17,6 +17,7 @@ from sandboxes.inside.kernel import (
     undumpable,
 )
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -41,6 +42,20 @@ def tree():
         except (OSError, IndexError, ValueError):
             continue
     return used, waited
+
+
+def resident():
+    """Bytes of memory of everything in the box but process 1, without what is mapped from files."""
+    used = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != "1":
+            try:
+                with open("/proc/" + name + "/statm", "rb") as file:
+                    fields = file.read().split()
+                used += (int(fields[1]) - int(fields[2])) * PAGE
+            except (OSError, IndexError, ValueError):
+                continue
+    return used
 
 
 def kill_all():

@@ -14,6 +14,7 @@ from reward_server.graders.base import Digest, LiveGrader, Spec, View, canonical
 from reward_server.graders.catalog import CATALOG
 from reward_server.outcome import CannotScore, Outcome, Unscored
 from sandboxes.container import DockerSettings
+from sandboxes.program import Mount
 from sandboxes.pool import PoolSettings, SandboxPool
 from tests.sandboxes.needs import IMAGE, uid_of_worker
 
@@ -34,12 +35,13 @@ class Live:
         self,
         completion: str,
         reference: Any,
+        kind: str = "code",
         sandbox: Any = None,
         deadline_s: float = 60,
         prompt: str | list[dict[str, str]] | None = None,
         **config: Any,
     ) -> Outcome:
-        grader = CATALOG.build(Spec("code", canonical_json(config), Digest("sha256:test")))
+        grader = CATALOG.build(Spec(kind, canonical_json(config), Digest("sha256:test")))
         context = _Context(time.monotonic() + deadline_s, sandbox or self.pool)
         assert isinstance(grader, LiveGrader)
         assert grader.reference_problem(reference) is None, grader.reference_problem(reference)
@@ -81,6 +83,7 @@ def live_pool(
     packages: tuple[str, ...] = (),
     backend: str = "bubblewrap",
     docker: DockerSettings | None = None,
+    mounts: tuple[Mount, ...] = (),
 ) -> Iterator[Live]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -95,6 +98,7 @@ def live_pool(
                 + (100 if docker is None and backend != "docker" else 400),
                 cache=cache,
                 packages=packages,
+                mounts=mounts,
                 docker=docker or (DockerSettings(IMAGE) if backend == "docker" else None),
             )
         )

@@ -1,0 +1,1 @@
+"""Kind ``lean``: proofs in Lean 4, decided by real Lean."""
