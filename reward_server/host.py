@@ -17,7 +17,7 @@ import structlog
 
 from reward_server.engine.local import LocalEngine
 from reward_server.graders.catalog import Catalog
-from reward_server.graders.lean.toolchains import installed, mounts_of
+from reward_server.graders.lean.toolchains import installed, mounts_of, usable
 from reward_server.registry.digest import environment_hash, observe, release
 from reward_server.registry.lifecycle import bring_up_to_date
 from reward_server.registry.registry import Registry
@@ -29,6 +29,7 @@ from reward_server.store.ids import now_ms
 from reward_server.store.keys import KeyRing
 from sandboxes.container import DockerSettings, image_id
 from sandboxes.pool import PoolSettings, SandboxPool
+from sandboxes.program import Mount
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +70,9 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
     """A host with its engine started, its graders up to date and its upkeep going on."""
     database = await asyncio.to_thread(open_database, settings)
     docker = docker_settings(settings)
-    mounts = mounts_of(settings.lean.toolchains, settings.lean.projects, look=settings.lean.look)
+    mounts, closed = lean_mounts(settings)
+    for problem in closed:
+        log.warning("not offered to the sandboxes", problem=problem)
     observed = observe() | {"packages": _packages(settings)}
     if mounts:
         observed |= {"lean": (await asyncio.to_thread(installed, mounts)).observed()}
@@ -128,6 +131,12 @@ async def running(settings: Settings, *, catalog: str = CATALOG) -> AsyncIterato
         with contextlib.suppress(StoreUnavailable):
             await asyncio.to_thread(servers.still_here, database, started.server_id, ended=True)
         database.close()
+
+
+def lean_mounts(settings: Settings) -> tuple[tuple[Mount, ...], list[str]]:
+    """Toolchains and projects of Lean that boxes can have, and what is wrong with others."""
+    lean = settings.lean
+    return usable(mounts_of(lean.toolchains, lean.projects, look=lean.look))
 
 
 def docker_settings(settings: Settings) -> DockerSettings | None:

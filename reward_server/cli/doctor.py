@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from reward_server.cli.serve import is_loopback
 from reward_server.engine.local import LocalEngine
-from reward_server.host import CATALOG, docker_settings, load_catalog, open_database
+from reward_server.graders.lean.toolchains import installed
+from reward_server.host import CATALOG, docker_settings, lean_mounts, load_catalog, open_database
 from reward_server.settings import Settings
 from reward_server.store.database import StoreUnavailable
 from reward_server.store.keys import KeyRing
@@ -40,6 +41,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_database(settings),
         asyncio.run(_workers()),
         *_sandboxes(settings),
+        *_lean(settings),
         *_kinds(),
     ]
 
@@ -107,6 +109,23 @@ def _sandboxes(settings: Settings) -> list[Finding]:
                 Finding(f"language {name}", True if version else None, version or language.install)
             )
     return found
+
+
+def _lean(settings: Settings) -> list[Finding]:
+    mounts, closed = lean_mounts(settings)
+    here = installed(mounts)
+    found = [Finding("lean", False, problem) for problem in (*closed, *here.problems)]
+    for toolchain in here.toolchains:
+        replayer = "leanchecker" if toolchain.leanchecker else "no leanchecker: Lean 4.28 has it"
+        text = f"{toolchain.name}: {toolchain.version}, {replayer}, {toolchain.digest}"
+        found.append(Finding("lean toolchain", True, text))
+    for project in here.projects:
+        programs = ", ".join(project.programs) or "no checker of its own"
+        text = f"{project.name}: {len(project.paths)} folders, {programs}, {project.digest}"
+        found.append(Finding("lean project", True, text))
+    return found or [
+        Finding("lean", None, "no toolchain: install elan, or set REWARD_LEAN__TOOLCHAINS")
+    ]
 
 
 def _containers(docker: DockerSettings, uid: int) -> list[Finding]:

@@ -107,6 +107,11 @@ BUILT_INS = (
         ),
     ),
     BuiltIn(
+        name="lean",
+        kind="lean",
+        description="A Lean 4 file that proves the reference's theorem, replayed by a kernel of its own.",
+    ),
+    BuiltIn(
         name="format_think",
         kind="format",
         description="<think>…</think> then <answer>…</answer>, each once, and nothing else.",

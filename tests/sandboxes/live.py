@@ -14,8 +14,8 @@ from reward_server.graders.base import Digest, LiveGrader, Spec, View, canonical
 from reward_server.graders.catalog import CATALOG
 from reward_server.outcome import CannotScore, Outcome, Unscored
 from sandboxes.container import DockerSettings
-from sandboxes.program import Mount
 from sandboxes.pool import PoolSettings, SandboxPool
+from sandboxes.program import Mount
 from tests.sandboxes.needs import IMAGE, uid_of_worker
 
 T = TypeVar("T")

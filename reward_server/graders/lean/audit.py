@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from reward_server.graders.lean.sources import Challenge, Name
+from reward_server.graders.lean.sources import BadChallenge, Challenge, Name
 from reward_server.graders.lean.toolchains import Workshop
 from sandboxes.program import Execution, Limits, Run, Sandbox, Submission, Verdict
 
@@ -63,7 +63,7 @@ async def audit(
     allowed: frozenset[str],
     start_by: float,
 ) -> Audit:
-    """Raises AuditFailed, and as the pool does."""
+    """Raises AuditFailed, BadChallenge, and as the pool does."""
     done = await _run(
         pool,
         "compare",
@@ -84,7 +84,7 @@ async def audit(
         if problem in told:
             return Audit(outcome, str(told[problem]))
     if "broken" in told:
-        raise AuditFailed(str(told["broken"]))
+        raise BadChallenge(str(told["broken"]))
     elsewhere = [tuple(n) for n in told["elsewhere"]]
     rests = await _rests_on(pool, shop, asked, elsewhere, start_by)
     given = {_text(n) for n in told["given"]}

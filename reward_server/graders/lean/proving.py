@@ -248,6 +248,8 @@ class Proving:
                 allowed,
                 self._deadline,
             )
+        except BadChallenge as error:
+            raise CannotScore(FailureKind.INVALID_REFERENCE, str(error)) from None
         except AuditFailed as error:
             if self._config.min_level == "elaborated":
                 return None

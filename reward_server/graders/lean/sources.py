@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from reward_server.graders.lean.kind import LeanConfig
 
 Name = tuple[str | int, ...]
-_DECLARED = re.compile(r"\b(?:theorem|lemma)\s+((?:«[^»]*»|[^\s:({\[⦃«])+)")
+_NAME = r"(?:«[^»]*»|[^\s.:({\[⦃«]+)"
+_DECLARED = re.compile(rf"\b(?:theorem|lemma)\s+({_NAME}(?:\.{_NAME})*)")
 _PROOF = re.compile(r":=\s*(?:by\s+)?(?:sorry|_)?\s*\Z|:=\s*by\s*\Z")
 _IMPORT = re.compile(r"(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?(\S+)")
 _COMMENT = re.compile(r"/-.*?-/|--[^\n]*", re.DOTALL)

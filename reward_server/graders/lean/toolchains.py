@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from sandboxes import languages
 from sandboxes.program import Mount
 
 _TOOLCHAIN, _PROJECT = "lean-toolchain-", "lean-project-"
@@ -188,10 +189,26 @@ def mounts_of(
         for name, path in _of_elan() | _on_path():
             if path.resolve() not in known:
                 found.setdefault(name, path)
-    return (
-        *(Mount(_TOOLCHAIN + _safe(n), str(p.resolve())) for n, p in sorted(found.items())),
-        *(Mount(_PROJECT + _safe(n), str(Path(p).resolve())) for n, p in sorted(projects.items())),
-    )
+    wanted = [(_TOOLCHAIN, n, p) for n, p in sorted(found.items())]
+    wanted += [(_PROJECT, n, Path(p)) for n, p in sorted(projects.items())]
+    return tuple(Mount(kind + _safe(n), str(p.resolve())) for kind, n, p in wanted)
+
+
+def usable(mounts: tuple[Mount, ...]) -> tuple[tuple[Mount, ...], list[str]]:
+    """(those that boxes can have, what is wrong with the others): one that cannot be mounted lets no box start."""
+    fine, problems = [], []
+    for mount in mounts:
+        path = Path(mount.path)
+        if not path.is_dir():
+            problems.append(f"{path}: no such folder")
+        elif os.geteuid() == 0 and not languages.readable_by_all(path):
+            problems.append(
+                f"{path}: closed to the unprivileged users of the sandboxes; move it to /opt, or run the server as "
+                "its owner"
+            )
+        else:
+            fine.append(mount)
+    return tuple(fine), problems
 
 
 def installed(mounts: tuple[Mount, ...]) -> Installed:
