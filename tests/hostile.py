@@ -19,6 +19,7 @@ from reward_server.graders.answer import kind as answer
 from reward_server.graders.base import Budget, Field, Kind, Spec, View
 from reward_server.graders.catalog import Catalog
 from reward_server.graders.code import kind as code
+from reward_server.graders.lean import kind as lean
 from reward_server.outcome import Scored
 
 BUDGET = Budget(cpu_s=0.2, wall_s=1.5)
@@ -103,5 +104,5 @@ HOSTILE = Kind(
     budget=BUDGET,
 )
 
-CATALOG = Catalog((answer.KIND, code.KIND, exact.KIND, format.KIND, HOSTILE))
+CATALOG = Catalog((answer.KIND, code.KIND, exact.KIND, format.KIND, lean.KIND, HOSTILE))
 PATH = "tests.hostile:CATALOG"

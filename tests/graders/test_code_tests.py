@@ -242,7 +242,7 @@ def test_a_test_that_catches_everything_does_not_hide_how_the_candidate_ended(
     ],
 )
 def test_what_the_candidate_does_to_itself_scores_0(live: Live, body: str, word: str) -> None:
-    limits = {"cpu_s": 0.5, "wall_s": 1.0, "output_kb": 64}
+    limits = {"cpu_s": 0.7, "wall_s": 3.0, "output_kb": 64}
     source = f"def add(a, b):\n    {body}"
     outcome = scored(live.grade(block(source), reference("assert add(1, 2) == 3", limits=limits)))
     assert outcome.reward == 0.0

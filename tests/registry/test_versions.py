@@ -68,7 +68,15 @@ def library(monkeypatch: pytest.MonkeyPatch, version: str) -> Iterator[None]:
 
 def test_a_fresh_database_has_the_built_ins(database: Database) -> None:
     registry = a_host(database)
-    assert registry.names == ["code", "exact", "format_think", "gsm8k", "math", "multiple_choice"]
+    assert registry.names == [
+        "code",
+        "exact",
+        "format_think",
+        "gsm8k",
+        "lean",
+        "math",
+        "multiple_choice",
+    ]
     assert registry.resolve("exact").number == 1
     assert registry.resolve("exact@1").origin == "builtin"
 
@@ -103,7 +111,7 @@ def test_pins_by_number_and_by_digest(database: Database) -> None:
 def test_a_restart_mints_nothing(database: Database) -> None:
     a_host(database)
     registry = a_host(database)
-    assert [len(registry.versions(n)) for n in registry.names] == [1] * 6
+    assert [len(registry.versions(n)) for n in registry.names] == [1] * 7
 
 
 def test_a_changed_library_mints_a_version_that_says_so(
@@ -322,7 +330,7 @@ def test_the_events_tell_other_servers_to_look_again(database: Database) -> None
 
 
 def test_the_registry_has_a_size(database: Database) -> None:
-    registry = Registry(database, CATALOG, max_versions=6)
+    registry = Registry(database, CATALOG, max_versions=7)
     asyncio.run(lifecycle.bring_up_to_date(registry, all_pass))
     with pytest.raises(Conflict, match="full"):
         mint(registry, "one_more", compare="json")
