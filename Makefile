@@ -48,6 +48,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.answer
 	$(BIN)/python -m benchmarks.code
 	$(BIN)/python -m benchmarks.python_grader
+	$(BIN)/python -m benchmarks.lean
 	@docker image inspect reward-sandbox >/dev/null 2>&1 && $(BIN)/python -m benchmarks.docker || echo "benchmarks.docker: skipped, needs a daemon and make sandbox-image"
 	$(BIN)/python -m benchmarks.sandbox_soak --minutes 10
 	$(BIN)/python -m benchmarks.soak
