@@ -74,6 +74,17 @@ def test_a_proof_that_does_not_end_is_ended(live: Live) -> None:
     assert found.basis is Basis.LIMIT
 
 
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_panic_pays_nothing(live: Live, where: str) -> None:
+    """``init_quot`` panics with this prelude, which lacks what it looks for."""
+    proof = "theorem target : True := True.intro"
+    text = f"init_quot\n{proof}" if where == "before" else f"{proof}\ninit_quot"
+    found = scored(grade(live, text, TRUE))
+    assert found.reward == 0.0
+    assert (found.raw["outcome"], found.raw["signal"]) == ("crash", 6)
+    assert "PANIC" in found.raw["stderr"]
+
+
 def test_heartbeats_end_it_earlier(live: Live) -> None:
     options = {"maxHeartbeats": 100}
     found = scored(grade(live, SLOW + "theorem target : True := True.intro", TRUE, options=options))

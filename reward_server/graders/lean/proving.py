@@ -295,7 +295,7 @@ class Proving:
         raw |= {
             "exit_code": done.exit_code,
             "signal": done.signal,
-            "stderr": done.stderr[-_SHOWN:].decode("utf-8", "replace"),
+            "stderr": _shown(done.stderr),
             "killed_by": done.killed_by or None,
         }
         if done.verdict in _LIMITS:
@@ -323,3 +323,10 @@ class Proving:
 
 def _size(parts: dict[str, bytes]) -> int:
     return sum(map(len, parts.values()))
+
+
+def _shown(stderr: bytes) -> str:
+    """Its beginning, which says what panicked, and its end."""
+    if len(stderr) > 2 * _SHOWN:
+        stderr = stderr[:_SHOWN] + b"\n[...]\n" + stderr[-_SHOWN:]
+    return stderr.decode("utf-8", "replace")
