@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -62,6 +63,8 @@ def test_math_solutions_are_not_accepted_for_another_reference(shift: int) -> No
     assert [p for p in accepted if p[0] != p[1] and frozenset(p) not in known] == []
 
 
+_TIMES_TO_ASK = 3
+"""A pair that is undecided within its CPU allowance is unscored, and asked again: a busy machine makes it so."""
 _SAME_VALUE = [("4", r"\$4")]
 
 
@@ -75,10 +78,11 @@ def test_reported_pairs_are_judged_right() -> None:
     grader = built_in("math")
     wrong = []
     for row in rows("math_pairs.jsonl"):
-        try:
-            accepted = right(grader, rf"\boxed{{{row['answer']}}}", row["reference"])
-        except CannotScore:
-            accepted = not row["equal"]
+        accepted = None
+        for _ in range(_TIMES_TO_ASK):
+            with suppress(CannotScore):
+                accepted = right(grader, rf"\boxed{{{row['answer']}}}", row["reference"])
+                break
         if accepted != row["equal"]:
             wrong.append((row["reference"][:80], row["answer"][:80]))
     assert wrong == []
